@@ -19,6 +19,8 @@ from mrcemu.errors import UsageError
 DATA_OVERHEAD_BYTES = 142
 # A SACK frame: Ethernet 14, outer and inner IPv6 80, UDP 8, BTH 12, SETH 28, CC_STATE 8, iCRC 4.
 SACK_FRAME_BYTES = 154
+# IP bytes an interface carries whole: a full packet at the largest path MTU is 4,224; ours, a usual jumbo size.
+DEFAULT_LINK_MTU_BYTES = 9000
 
 
 class Tier(IntEnum):
@@ -108,6 +110,7 @@ class Topology:
     queue: QueueSpec | None = None  # None is "auto" (see timing.py)
     trimming: TrimmingSpec = field(default_factory=TrimmingSpec)
     srv6_block: str = "fcbb:bbbb::/32"
+    link_mtu_bytes: int = DEFAULT_LINK_MTU_BYTES  # MTU of every interface, in IP bytes
 
     @property
     def host_count(self) -> int:
