@@ -1,0 +1,154 @@
+"""Endpoint operations: connectionless requests between two NICs on QPN 2 (protocol sources 1.7, 4.9, 4.11).
+
+Owns Port Status Updates out and in, EV probes (to a peer, or along a list of uSIDs back to this NIC) and their answers.
+Best effort: nothing is retransmitted, no PSN is consumed; a request is matched to its answer by the 16 bits of PSN that
+the requester chose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from mrcemu.protocol import events
+from mrcemu.protocol.config import TransportConfig
+from mrcemu.protocol.framing import Framer, NicIdentity
+from mrcemu.protocol.port_status import PortStatus
+from mrcemu.topology.addressing import MAX_INDEX, all_paths, host_address, path_for_ev
+from mrcemu.topology.model import Topology
+from mrcemu.wire import fast
+from mrcemu.wire.opcodes import ENDPOINT_QPN, Ecn, EndpointOp, Opcode
+
+ID_MASK = 0xFFFF
+# Answers waiting to leave; beyond this a flood of requests is dropped (best effort).
+MAX_QUEUED = 256
+
+Outgoing = tuple[int, bytes, bool]
+
+
+@dataclass(slots=True)
+class _Asked:
+    ev: int
+    sent_ns: int
+    deadline_ns: int
+
+
+class EndpointOps:
+    """The endpoint operations of one NIC."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        identity: NicIdentity,
+        config: TransportConfig,
+        ports: PortStatus,
+        emit_event: Callable[[events.Event], None],
+        peer_ports_changed: Callable[[bytes, int], None],
+    ) -> None:
+        self._topology = topology
+        self._identity = identity
+        self._config = config
+        self._ports = ports
+        self._event = emit_event
+        self._peer_ports_changed = peer_ports_changed
+        self._hosts = {host_address(host).packed: host for host in range(topology.host_count)}
+        self._framers: dict[bytes, Framer] = {}
+        self._queue: list[Outgoing] = []
+        self._asked: dict[int, _Asked] = {}
+        self._next_id = 0
+        self._answer_turn = 0
+        self.dropped = 0
+
+    # -- requests of ours -----------------------------------------------------------------------------------------
+
+    def announce(self, peers: Iterable[bytes]) -> None:
+        """Tell peers which local ports are up: one copy on each plane usable at both ends."""
+        request_id, ext = self._ports.update()
+        for peer in sorted(peers):
+            for plane in range(self._topology.planes):
+                if self._ports.usable(peer) >> plane & 1:
+                    self._send(peer, plane, Opcode.ENDPOINT_REQUEST, request_id, ext)
+
+    def probe_peer(self, peer: bytes, ev: int, now_ns: int, timeout_ns: int) -> int:
+        """Ask a peer to answer along one EV; the id that its `EvProbed` event will carry. ValueError: no such path."""
+        path = path_for_ev(self._topology, self._identity.host, self._hosts[peer], ev)
+        return self._ask(peer, path.plane, path.destination, ev, now_ns, timeout_ns)
+
+    def probe_self(self, plane: int, destination: bytes, now_ns: int, timeout_ns: int) -> int:
+        """Send a probe along uSIDs that lead back to this NIC; the id that its `EvProbed` event will carry."""
+        return self._ask(self._identity.address, plane, destination, plane, now_ns, timeout_ns)
+
+    def _ask(self, peer: bytes, plane: int, destination: bytes, ev: int, now_ns: int, timeout_ns: int) -> int:
+        self._next_id = (self._next_id + 1) & ID_MASK
+        self._asked[self._next_id] = _Asked(ev, now_ns, now_ns + timeout_ns)
+        ext = fast.pack_erth(EndpointOp.EV_PROBE, self._ports.local_mask << 1, 0)
+        template = self._framer(peer).make(plane, destination, ev, self._config.dscp.control, Ecn.NOT_ECT)
+        frame = fast.build_control(template, Opcode.ENDPOINT_REQUEST, ENDPOINT_QPN, self._next_id, ext)
+        self._queue.append((plane, frame, True))
+        return self._next_id
+
+    # -- in -------------------------------------------------------------------------------------------------------
+
+    def receive(self, port: int, packet: fast.Received, now_ns: int) -> None:
+        """Take a request or a response; anything from an address that is no host of the fabric is dropped."""
+        if packet.src not in self._hosts:
+            self.dropped += 1
+            return
+        request_id = packet.psn24 & ID_MASK
+        if packet.opcode == Opcode.ENDPOINT_RESPONSE or packet.src == self._identity.address:
+            self._answered(request_id, now_ns)
+            return
+        op, mask, timestamp = fast.erth_fields(packet.frame)
+        if op == EndpointOp.PORT_STATUS_UPDATE:
+            changed = self._ports.receive(packet.src, request_id, mask)
+            if changed is not None:
+                self._event(events.PeerPortsChanged(now_ns, 0, packet.src, changed))
+                self._peer_ports_changed(packet.src, now_ns)
+        if len(self._queue) < MAX_QUEUED:
+            self._respond(packet.src, port, op, request_id, timestamp)
+        else:
+            self.dropped += 1
+
+    def _answered(self, request_id: int, now_ns: int) -> None:
+        asked = self._asked.pop(request_id, None)
+        if asked is not None:
+            self._event(events.EvProbed(now_ns, 0, asked.ev, now_ns - asked.sent_ns, request_id))
+
+    def _respond(self, peer: bytes, port: int, op: int, request_id: int, timestamp: int) -> None:
+        """Answer on the plane the request came by, over the plane's T0 uplinks in turn."""
+        self._send(peer, port, Opcode.ENDPOINT_RESPONSE, request_id, fast.pack_eeth(op, timestamp))
+
+    # -- out ------------------------------------------------------------------------------------------------------
+
+    def _framer(self, peer: bytes) -> Framer:
+        framer = self._framers.get(peer)
+        if framer is None:
+            framer = Framer(self._identity, peer, self._config.dscp, self._config.udp_port)
+            self._framers[peer] = framer
+        return framer
+
+    def _send(self, peer: bytes, plane: int, opcode: int, request_id: int, ext: bytes) -> None:
+        in_plane = [
+            path for path in all_paths(self._topology, self._identity.host, self._hosts[peer]) if path.plane == plane
+        ]
+        self._answer_turn = (self._answer_turn + 1) % MAX_INDEX
+        path = in_plane[self._answer_turn % len(in_plane)]
+        template = self._framer(peer).make(plane, path.destination, path.ev, self._config.dscp.control, Ecn.NOT_ECT)
+        frame = fast.build_control(template, opcode, ENDPOINT_QPN, request_id, ext)
+        self._queue.append((plane, frame, True))
+
+    def frames(self, planes_up: int, now_ns: int, out: list[Outgoing]) -> None:
+        """Append what waits to leave; frames for ports that are down are dropped (best effort)."""
+        if self._queue:
+            out.extend(item for item in self._queue if planes_up >> item[0] & 1)
+            self._queue.clear()
+
+    def next_timer_ns(self) -> int | None:
+        """When an answer is overdue."""
+        return min((asked.deadline_ns for asked in self._asked.values()), default=None)
+
+    def handle_timer(self, now_ns: int) -> None:
+        """Give up on overdue answers: an `EvProbed` event without RTT."""
+        for request_id in [key for key, asked in self._asked.items() if asked.deadline_ns <= now_ns]:
+            asked = self._asked.pop(request_id)
+            self._event(events.EvProbed(now_ns, 0, asked.ev, None, request_id))

@@ -1,0 +1,72 @@
+"""From a path and a class of packet to the bytes in front of it: templates, made once per EV and kept on its entry.
+
+Owns addresses and MACs of one NIC, and which DSCP class a packet rides. Refuses packet contents (wire.fast packs them).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mrcemu.protocol.ev import EvEntry
+from mrcemu.wire.fast import FrameTemplate
+from mrcemu.wire.opcodes import DscpMap, Ecn
+
+
+@dataclass(frozen=True, slots=True)
+class NicIdentity:
+    """Who a NIC is: host number, inner address (16 bytes), and per plane its own and its T0's MAC (6 bytes)."""
+
+    host: int
+    address: bytes
+    port_macs: tuple[bytes, ...]
+    gateway_macs: tuple[bytes, ...]
+
+
+class Framer:
+    """Templates towards one peer address."""
+
+    __slots__ = ("_dscp", "_identity", "_peer_address", "_udp_port")
+
+    def __init__(self, identity: NicIdentity, peer_address: bytes, dscp: DscpMap, udp_port: int) -> None:
+        self._identity = identity
+        self._peer_address = peer_address
+        self._dscp = dscp
+        self._udp_port = udp_port
+
+    def make(self, plane: int, destination: bytes, ev: int, dscp: int, ecn: int) -> FrameTemplate:
+        """A template over any SRv6 destination."""
+        return FrameTemplate(
+            dst_mac=self._identity.gateway_macs[plane],
+            src_mac=self._identity.port_macs[plane],
+            outer_src=self._identity.address,
+            outer_dst=destination,
+            inner_src=self._identity.address,
+            inner_dst=self._peer_address,
+            ev=ev,
+            dscp=dscp,
+            ecn=ecn,
+            udp_dport=self._udp_port,
+        )
+
+    def _for_entry(self, entry: EvEntry, dscp: int, ecn: int) -> FrameTemplate:
+        return self.make(entry.plane, entry.path.destination, entry.ev, dscp, ecn)
+
+    def data(self, entry: EvEntry) -> FrameTemplate:
+        """First transmissions and probes."""
+        template = entry.data_template
+        if template is None:
+            template = entry.data_template = self._for_entry(entry, self._dscp.trimmable, Ecn.ECT0)
+        return template
+
+    def retransmission(self, entry: EvEntry) -> FrameTemplate:
+        template = entry.retx_template
+        if template is None:
+            template = entry.retx_template = self._for_entry(entry, self._dscp.trimmable_retx, Ecn.ECT0)
+        return template
+
+    def control(self, entry: EvEntry) -> FrameTemplate:
+        """SACK, NACK, Transport ACK, endpoint responses: never marked, never trimmed."""
+        template = entry.control_template
+        if template is None:
+            template = entry.control_template = self._for_entry(entry, self._dscp.control, Ecn.NOT_ECT)
+        return template
