@@ -1,0 +1,169 @@
+"""Makes a plan real through netlink, reads it back, and unmakes it by its record.
+
+`apply` returns the open sockets (`Nodes`) through which faults, counters and tables work later. `undo` needs nothing
+but a journal, may run after any kind of death, any number of times. Refuses decisions: what to build is in `plan.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+
+from mrcemu.errors import UnfitEnvironmentError
+from mrcemu.fabric import encode, namespaces, ops, processes
+from mrcemu.fabric.journal import Journal
+from mrcemu.fabric.netlink import BATCH, Failure, NetlinkSocket
+from mrcemu.fabric.plan import Needs, Plan
+
+# Called with (done, total, what) as building goes on.
+Progress = Callable[[int, int, str], None]
+
+# Free memory to leave to everything else when deciding whether a fabric fits.
+RESERVE_BYTES = 256 << 20
+_GC_THRESH3 = "/proc/sys/net/ipv6/neigh/default/gc_thresh3"
+
+
+class Nodes:
+    """A netlink socket in every node's namespace."""
+
+    def __init__(self) -> None:
+        self._sockets: dict[str, NetlinkSocket] = {}
+
+    def __getitem__(self, node: str) -> NetlinkSocket:
+        return self._sockets[node]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sockets)
+
+    def add(self, node: str, sock: NetlinkSocket) -> None:
+        self._sockets[node] = sock
+
+    def close(self) -> None:
+        for sock in self._sockets.values():
+            sock.close()
+        self._sockets.clear()
+
+    def run(self, node: str, operations: Sequence[ops.Operation], restore: bool = False) -> None:
+        """Do operations inside one node's namespace; UnfitEnvironmentError names the first that is refused."""
+        messages, owners = encode.encode_all(operations, restore)
+        _raise_first(self._sockets[node].run(messages), owners)
+
+
+def apply(planned: Plan, progress: Progress | None = None) -> Nodes:
+    """Build everything a plan holds. Record it first (`journal.create`); on any error undo by that record.
+
+    UnfitEnvironmentError if the machine cannot hold it, a feature is missing, or what is read back differs.
+    """
+    check_fits(planned.needs)
+    report = progress or (lambda done, total, what: None)
+    nodes = Nodes()
+    try:
+        _make_namespaces(planned, nodes, report)
+        _make_veths(planned, report)
+        for number, (node, operations) in enumerate(planned.node_ops.items(), 1):
+            nodes.run(node, operations)
+            report(number, len(planned.node_ops), "ports, queues and routes")
+        _settle(planned, nodes)
+    except BaseException:
+        nodes.close()
+        raise
+    return nodes
+
+
+def undo(journal: Journal) -> None:
+    """Unmake what a record names: processes in its namespaces, then the namespaces with all links. Idempotent."""
+    names = list(journal.plan.namespaces.values())
+    inodes = [inode for name in names if (inode := namespaces.inode_of(name)) is not None]
+    processes.end({*journal.recorded_processes(), *processes.inside_namespaces(inodes)}, grace_s=1.0)
+    for name in names:
+        namespaces.remove(name)
+
+
+def check_fits(needs: Needs) -> None:
+    """UnfitEnvironmentError if memory, the shared neighbour table or the descriptor limit is too small."""
+    free = _available_bytes() - RESERVE_BYTES
+    if needs.memory_bytes > free:
+        raise UnfitEnvironmentError(
+            f"the fabric needs about {needs.memory_bytes >> 20} MiB of kernel memory; {max(0, free) >> 20} are free",
+            "use a smaller topology or a larger machine",
+        )
+    _check_neighbours(needs.neighbours)
+    _ensure_descriptors(needs.descriptors)
+
+
+def _available_bytes() -> int:
+    with open("/proc/meminfo", encoding="ascii") as file:
+        for line in file:
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def _check_neighbours(needed: int) -> None:
+    try:
+        with open(_GC_THRESH3, encoding="ascii") as file:
+            ceiling = int(file.read())
+    except FileNotFoundError:
+        return  # only the initial namespace shows it; the kernel's own refusal is then the message
+    if needed > ceiling:
+        raise UnfitEnvironmentError(
+            f"the fabric needs {needed} neighbour entries, the kernel allows {ceiling} in all namespaces together",
+            f"sysctl -w net.ipv6.neigh.default.gc_thresh3={2 * needed}",
+        )
+
+
+def _ensure_descriptors(needed: int) -> None:
+    """Raise the soft limit of open files where it is too low; the hard limit is the real one."""
+    wanted = needed + len(os.listdir("/proc/self/fd"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= wanted or soft == resource.RLIM_INFINITY:
+        return
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        raise UnfitEnvironmentError(f"the fabric needs {wanted} open files, the limit is {hard}", f"ulimit -n {wanted}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _make_namespaces(planned: Plan, nodes: Nodes, report: Progress) -> None:
+    """Namespaces and their settings, a socket opened inside each while we are there anyway."""
+    with namespaces.returning_home():
+        for number, (node, name) in enumerate(planned.namespaces.items(), 1):
+            settings = [(sysctl.key, sysctl.value) for sysctl in planned.namespace_sysctls(node)]
+            namespaces.create_and_enter(name, settings)
+            nodes.add(node, NetlinkSocket())
+            report(number, len(planned.namespaces), "namespaces")
+
+
+def _make_veths(planned: Plan, report: Progress) -> None:
+    """All pairs, each end made in its namespace, from a socket that belongs to neither."""
+    with ExitStack() as stack:
+        fds = {}
+        for node, name in planned.namespaces.items():
+            fds[node] = os.open(namespaces.path_of(name), os.O_RDONLY | os.O_CLOEXEC)
+            stack.callback(os.close, fds[node])
+        sock = NetlinkSocket()
+        stack.callback(sock.close)
+        operations = planned.veth_ops
+        for start in range(0, len(operations), BATCH):
+            batch = operations[start : start + BATCH]
+            _raise_first(sock.run([encode.veth(op, fds[op.lower.node], fds[op.upper.node]) for op in batch]), batch)
+            report(start + len(batch), len(operations), "links")
+
+
+def _settle(planned: Plan, nodes: Nodes) -> None:
+    """Bring every port to operational state UP now, so that a packet sent the moment we return is not lost."""
+    for node, specs in planned.ports_by_node.items():
+        nodes.run(node, [ops.SyncOperstate(spec) for spec in specs])
+
+
+def _raise_first(failures: Sequence[Failure], owners: Sequence[ops.Operation]) -> None:
+    if not failures:
+        return
+    first = failures[0]
+    more = f" and {len(failures) - 1} more" if len(failures) > 1 else ""
+    raise UnfitEnvironmentError(
+        f"the kernel refused {ops.describe(owners[first.index])}: {first.text}{more}",
+        "`mrcemu doctor` names the kernel features and rights that are needed",
+        first.errno,
+    )
