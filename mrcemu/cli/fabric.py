@@ -29,11 +29,13 @@ def up(
 
     Example: sudo mrcemu up eight-plane
     """
-    from mrcemu.keeper.up import start_keeper  # noqa: PLC0415
+    from mrcemu.keeper.up import clear_remains, start_keeper  # noqa: PLC0415
 
     topology, text = read_topology(file)
     need_root("up")
     fabric = name if name is not None else topology.name
+    if clear_remains(fabric):
+        progress(f"removed what a killed run had left of {fabric}")
     start = time.monotonic()
     pid = start_keeper(topology, fabric, text, _show_progress if sys.stderr.isatty() else None)
     took_s = time.monotonic() - start

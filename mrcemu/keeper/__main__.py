@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from mrcemu.fabric.journal import RUN_DIR
 from mrcemu.fabric.net import MrcNet
 from mrcemu.fabric.requirements import require
 from mrcemu.keeper.keeper import Keeper
@@ -60,12 +59,11 @@ async def _keep(net: MrcNet) -> None:
     ending = asyncio.Event()
     for number in ENDING:
         loop.add_signal_handler(number, ending.set)
-    directory = RUN_DIR / net.name
-    keeper = Keeper(net, directory)
+    keeper = Keeper(net)
     await keeper.start()
     try:
         _say({"ready": os.getpid()})
-        _leave_terminal(str(directory / LOG_NAME))
+        _leave_terminal(str(net.journal.directory / LOG_NAME))
         await ending.wait()
     finally:
         await keeper.stop()

@@ -31,14 +31,14 @@ def _discard(_event: Mapping[str, Any]) -> None:
 
 
 class Keeper:
-    """Keeps a built `net`, listening on `directory`/keeper.sock between `start` and `stop`.
+    """Keeps a built `net`, listening on keeper.sock in its state directory between `start` and `stop`.
 
     One event loop, no threads: a request that does not wait is atomic.
     """
 
-    def __init__(self, net: MrcNet, directory: Path) -> None:
+    def __init__(self, net: MrcNet, directory: Path | None = None) -> None:
         self.net = net
-        self._socket_path = directory / SOCKET_NAME
+        self._socket_path = (directory or net.journal.directory) / SOCKET_NAME
         self._handlers: dict[str, Handler] = {"status": self._status, "ping": self._ping}
         self._server: asyncio.Server | None = None
         self._watched: list[int] = []
@@ -150,7 +150,8 @@ class Keeper:
             gone.cancel()
             if not work.done():
                 await _end([work])
-        reply = error_reply(UsageError("taken back")) if work.cancelled() else work.result()
+        ended = UsageError("ended before it was done, by a reset or by whoever asked")
+        reply = error_reply(ended) if work.cancelled() else work.result()
         writer.write(emit_line(reply))
         await writer.drain()
 

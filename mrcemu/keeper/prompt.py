@@ -38,7 +38,7 @@ def open_prompt(topology: Topology, name: str, topology_text: str) -> None:
 @contextmanager
 def _keeper_thread(net: MrcNet) -> Iterator[asyncio.AbstractEventLoop]:
     loop = asyncio.new_event_loop()
-    keeper = Keeper(net, net.journal.directory)
+    keeper = Keeper(net)
     loop.run_until_complete(keeper.start())
     thread = threading.Thread(target=loop.run_forever, name="keeper")
     thread.start()

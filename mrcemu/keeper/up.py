@@ -15,12 +15,24 @@ from contextlib import suppress
 from typing import Any
 
 from mrcemu.errors import UnfitEnvironmentError
+from mrcemu.fabric import journal
 from mrcemu.keeper.protocol import raise_remote
 from mrcemu.topology.loader import dump_topology
 from mrcemu.topology.model import Topology
 
 # Called with (done, total, what) as building goes on.
 Progress = Callable[[int, int, str], None]
+
+
+def clear_remains(name: str) -> bool:
+    """Remove what a killed run left of a fabric of this name, so that `up` right after a kill works.
+
+    Returns whether there was something; a fabric whose owner lives is not touched.
+    """
+    dead = any(found.name == name and not found.owner_alive for found in journal.list_standing())
+    if dead:
+        journal.down(name)
+    return dead
 
 
 def start_keeper(topology: Topology, name: str, topology_text: str = "", progress: Progress | None = None) -> int:
