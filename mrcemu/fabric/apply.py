@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 
 from mrcemu.errors import UnfitEnvironmentError
 from mrcemu.fabric import encode, namespaces, ops, processes
-from mrcemu.fabric.journal import Journal
-from mrcemu.fabric.netlink import BATCH, Failure, NetlinkSocket
+from mrcemu.fabric.netlink import BATCH, NetlinkSocket
+from mrcemu.fabric.nodes import Nodes, raise_first
 from mrcemu.fabric.plan import Needs, Plan
+from mrcemu.fabric.processes import ProcessId
+from mrcemu.fabric.verify import verify
 
 # Called with (done, total, what) as building goes on.
 Progress = Callable[[int, int, str], None]
@@ -23,32 +25,6 @@ Progress = Callable[[int, int, str], None]
 # Free memory to leave to everything else when deciding whether a fabric fits.
 RESERVE_BYTES = 256 << 20
 _GC_THRESH3 = "/proc/sys/net/ipv6/neigh/default/gc_thresh3"
-
-
-class Nodes:
-    """A netlink socket in every node's namespace."""
-
-    def __init__(self) -> None:
-        self._sockets: dict[str, NetlinkSocket] = {}
-
-    def __getitem__(self, node: str) -> NetlinkSocket:
-        return self._sockets[node]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._sockets)
-
-    def add(self, node: str, sock: NetlinkSocket) -> None:
-        self._sockets[node] = sock
-
-    def close(self) -> None:
-        for sock in self._sockets.values():
-            sock.close()
-        self._sockets.clear()
-
-    def run(self, node: str, operations: Sequence[ops.Operation], restore: bool = False) -> None:
-        """Do operations inside one node's namespace; UnfitEnvironmentError names the first that is refused."""
-        messages, owners = encode.encode_all(operations, restore)
-        _raise_first(self._sockets[node].run(messages), owners)
 
 
 def apply(planned: Plan, progress: Progress | None = None) -> Nodes:
@@ -66,17 +42,18 @@ def apply(planned: Plan, progress: Progress | None = None) -> Nodes:
             nodes.run(node, operations)
             report(number, len(planned.node_ops), "ports, queues and routes")
         _settle(planned, nodes)
+        verify(planned, nodes)
     except BaseException:
         nodes.close()
         raise
     return nodes
 
 
-def undo(journal: Journal) -> None:
-    """Unmake what a record names: processes in its namespaces, then the namespaces with all links. Idempotent."""
-    names = list(journal.plan.namespaces.values())
+def undo(planned: Plan, recorded: Iterable[ProcessId] = ()) -> None:
+    """Unmake a fabric: recorded processes, those in its namespaces, then the namespaces with all links. Idempotent."""
+    names = list(planned.namespaces.values())
     inodes = [inode for name in names if (inode := namespaces.inode_of(name)) is not None]
-    processes.end({*journal.recorded_processes(), *processes.inside_namespaces(inodes)}, grace_s=1.0)
+    processes.end({*recorded, *processes.inside_namespaces(inodes)}, grace_s=1.0)
     for name in names:
         namespaces.remove(name)
 
@@ -147,7 +124,7 @@ def _make_veths(planned: Plan, report: Progress) -> None:
         operations = planned.veth_ops
         for start in range(0, len(operations), BATCH):
             batch = operations[start : start + BATCH]
-            _raise_first(sock.run([encode.veth(op, fds[op.lower.node], fds[op.upper.node]) for op in batch]), batch)
+            raise_first(sock.run([encode.veth(op, fds[op.lower.node], fds[op.upper.node]) for op in batch]), batch)
             report(start + len(batch), len(operations), "links")
 
 
@@ -155,15 +132,3 @@ def _settle(planned: Plan, nodes: Nodes) -> None:
     """Bring every port to operational state UP now, so that a packet sent the moment we return is not lost."""
     for node, specs in planned.ports_by_node.items():
         nodes.run(node, [ops.SyncOperstate(spec) for spec in specs])
-
-
-def _raise_first(failures: Sequence[Failure], owners: Sequence[ops.Operation]) -> None:
-    if not failures:
-        return
-    first = failures[0]
-    more = f" and {len(failures) - 1} more" if len(failures) > 1 else ""
-    raise UnfitEnvironmentError(
-        f"the kernel refused {ops.describe(owners[first.index])}: {first.text}{more}",
-        "`mrcemu doctor` names the kernel features and rights that are needed",
-        first.errno,
-    )

@@ -9,9 +9,9 @@ import struct
 from dataclasses import dataclass
 
 from mrcemu.fabric import readback, tc
-from mrcemu.fabric.apply import Nodes
 from mrcemu.fabric.encode import RTM_GETLINK
 from mrcemu.fabric.netlink import message
+from mrcemu.fabric.nodes import Nodes
 from mrcemu.fabric.plan import Plan
 from mrcemu.fabric.readback import LinkState, Qdisc
 

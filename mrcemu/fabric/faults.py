@@ -19,7 +19,7 @@ from difflib import get_close_matches
 
 from mrcemu.errors import UsageError
 from mrcemu.fabric import encode, ops
-from mrcemu.fabric.apply import Nodes
+from mrcemu.fabric.nodes import Nodes
 from mrcemu.fabric.ops import PortSpec
 from mrcemu.fabric.plan import Plan
 from mrcemu.fabric.readback import link_state

@@ -21,6 +21,7 @@ from typing import Any
 
 from mrcemu.errors import UnfitEnvironmentError, UsageError
 from mrcemu.fabric import namespaces, processes
+from mrcemu.fabric.apply import undo
 from mrcemu.fabric.plan import Plan, check_fabric_name, plan
 from mrcemu.fabric.processes import ProcessId
 from mrcemu.topology.model import QueueSpec, Topology, TrimmingSpec
@@ -153,12 +154,9 @@ def remove(journal: Journal) -> None:
 
 def down(name: str) -> None:
     """Remove a fabric by its record: end its owner and processes, unmake it, forget it. UsageError if none stands."""
-    from mrcemu.fabric.apply import undo  # noqa: PLC0415  (apply imports this module for its type)
-
     journal = open_existing(name)
     processes.end([journal.owner])
-    with suppress(FileNotFoundError):  # its owner has cleaned up itself
-        undo(Journal(journal.directory, _read_record(journal.directory)))
+    undo(journal.plan, journal.recorded_processes())  # nothing to do where its owner has cleaned up itself
     remove(journal)
 
 

@@ -22,6 +22,7 @@ from mrcemu.fabric import journal as journals
 from mrcemu.fabric.counters import PortCounters
 from mrcemu.fabric.faults import FaultPlane
 from mrcemu.fabric.mn import MrcHost, MrcIntf, MrcLink, MrcSwitch
+from mrcemu.fabric.nodes import Nodes
 from mrcemu.fabric.plan import Plan
 from mrcemu.fabric.watch import LinkWatch
 from mrcemu.topology.model import Port, Topology
@@ -46,7 +47,7 @@ class MrcNet(Mininet):  # type: ignore[misc]  # Mininet carries no types
         self.name = name if name is not None else topology.name
         self._topology_text = topology_text
         self._journal: journals.Journal | None = None
-        self._nodes: apply.Nodes | None = None
+        self._nodes: Nodes | None = None
         self._faults: FaultPlane | None = None
         self._watch: LinkWatch | None = None
         self._healer: _Healer | None = None
@@ -60,7 +61,7 @@ class MrcNet(Mininet):  # type: ignore[misc]  # Mininet carries no types
         return self.journal.plan
 
     @property
-    def nodes_io(self) -> apply.Nodes:
+    def nodes_io(self) -> Nodes:
         """The netlink sockets, one in each node's namespace."""
         return self._existing(self._nodes)
 
@@ -173,7 +174,7 @@ class MrcNet(Mininet):  # type: ignore[misc]  # Mininet carries no types
             if holder is not None:
                 holder.close()
         if self._journal is not None:
-            apply.undo(self._journal)
+            apply.undo(self.plan, self._journal.recorded_processes())
             journals.remove(self._journal)
         self._healer = self._watch = self._nodes = self._faults = self._journal = None
         self._forget_mininet_objects()

@@ -167,11 +167,18 @@ class Plan:
         link = self.links_by_port[spec.port.name]
         return self.ports[(link.upper if spec.port == link.lower else link.lower).name]
 
-    def queue_limits(self, link: Link) -> QueueLimits:
-        """HTB settings of both ends of a link."""
-        burst = max(self.topology.data_frame_bytes, link.rate_bps * BURST_NS // (8 * 10**9))
+    def limits_of(self, spec: PortSpec) -> QueueLimits:
+        """HTB settings of a port."""
+        return self._limits_by_rate[self.links_by_port[spec.port.name].rate_bps]
+
+    @cached_property
+    def _limits_by_rate(self) -> dict[int, QueueLimits]:
+        return {rate: self._limits(rate) for rate in {link.rate_bps for link in self.topology.links}}
+
+    def _limits(self, rate_bps: int) -> QueueLimits:
+        burst = max(self.topology.data_frame_bytes, rate_bps * BURST_NS // (8 * 10**9))
         data = DATA_LIMIT_BDPS * plane_bdp_bytes(self.topology)
-        return QueueLimits(link.rate_bps, burst, queue_spec(self.topology).control_bytes, data)
+        return QueueLimits(rate_bps, burst, queue_spec(self.topology).control_bytes, data)
 
     def _namespace_ops(self) -> Iterator[Operation]:
         for node, namespace in self.namespaces.items():
@@ -183,7 +190,7 @@ class Plan:
         if node in self.switches_by_name:
             yield self.sid_route(node)
         for spec in self.ports_by_node[node]:
-            yield AddQueue(spec, self.queue_limits(self.links_by_port[spec.port.name]))
+            yield AddQueue(spec, self.limits_of(spec))
             yield LinkUp(spec)
             yield from self._forwarding_ops(spec)
 

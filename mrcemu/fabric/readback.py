@@ -144,6 +144,11 @@ def qdisc(body: bytes) -> Qdisc:
     return Qdisc(ifindex, handle, parent, kind, options, sent_bytes, sent_packets, backlog, packets, drops)
 
 
+def leaf_limit_bytes(item: Qdisc) -> int:
+    """The limit of a bfifo leaf."""
+    return int(struct.unpack_from("=I", item.options)[0])
+
+
 def htb_class(body: bytes) -> HtbClass | None:
     """An RTM_NEWTCLASS body, None if it is not HTB's."""
     _, _, ifindex, handle, parent, _ = tc.TCMSG.unpack_from(body)

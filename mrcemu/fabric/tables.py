@@ -11,9 +11,9 @@ import struct
 from dataclasses import dataclass
 
 from mrcemu.fabric import readback, tc
-from mrcemu.fabric.apply import Nodes
 from mrcemu.fabric.encode import NUD_PERMANENT, RTM_GETNEIGH, RTM_GETROUTE
 from mrcemu.fabric.netlink import NetlinkSocket, message
+from mrcemu.fabric.nodes import Nodes
 from mrcemu.fabric.plan import Plan
 from mrcemu.fabric.readback import HtbClass, Neighbour, Route
 
@@ -41,11 +41,10 @@ def snapshot(planned: Plan, nodes: Nodes) -> dict[str, NodeTables]:
 
 def node_tables(planned: Plan, nodes: Nodes, node: str) -> NodeTables:
     sock = nodes[node]
-    qdiscs = (readback.qdisc(body) for body in sock.dump(_GET_QDISCS))
     return NodeTables(
         tuple(sorted(routes(sock))),
         tuple(sorted(neighbours(sock))),
-        tuple(sorted((q.ifindex, q.handle, q.parent, q.kind, _settings(q)) for q in qdiscs)),
+        tuple(sorted((q.ifindex, q.handle, q.parent, q.kind, _settings(q)) for q in qdiscs(sock))),
         tuple(sorted(item for spec in planned.ports_by_node[node] for item in classes(sock, spec.ifindex))),
     )
 
@@ -58,6 +57,10 @@ def neighbours(sock: NetlinkSocket) -> list[Neighbour]:
     """Permanent entries only: the kernel makes and forgets the others as it likes."""
     found = (readback.neighbour(body) for body in sock.dump(_GET_NEIGHBOURS))
     return [entry for entry in found if entry.state & NUD_PERMANENT]
+
+
+def qdiscs(sock: NetlinkSocket) -> list[readback.Qdisc]:
+    return [readback.qdisc(body) for body in sock.dump(_GET_QDISCS)]
 
 
 def classes(sock: NetlinkSocket, ifindex: int) -> list[HtbClass]:
