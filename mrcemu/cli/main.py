@@ -140,17 +140,20 @@ def run(arguments: Sequence[str]) -> int:
         return USAGE
     try:
         result = command.main(args=list(arguments), prog_name="mrcemu", standalone_mode=False)
-    except (Exception, KeyboardInterrupt) as error:
+        sys.stdout.flush()
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
         return _report(error)
     return result if isinstance(result, int) else 0
 
 
 def _report(error: BaseException) -> int:
     """Say what went wrong in one line and give its exit code."""
-    if isinstance(error, BrokenPipeError):
-        # The reader went away (`mrcemu status | head`): nobody is left to tell.
+    if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
+        # The reader went away (`mrcemu status | head`): nobody is left to tell. Rich and Typer make it a SystemExit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    elif isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else 1
     elif isinstance(error, (KeyboardInterrupt, typer.Abort)):
         code = INTERRUPTED
     elif isinstance(error, MrcEmuError):
