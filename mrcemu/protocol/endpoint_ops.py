@@ -74,9 +74,9 @@ class EndpointOps:
         path = path_for_ev(self._topology, self._identity.host, self._hosts[peer], ev)
         return self._ask(peer, path.plane, path.destination, ev, now_ns, timeout_ns)
 
-    def probe_self(self, plane: int, destination: bytes, now_ns: int, timeout_ns: int) -> int:
-        """Send a probe along uSIDs that lead back to this NIC; the id that its `EvProbed` event will carry."""
-        return self._ask(self._identity.address, plane, destination, plane, now_ns, timeout_ns)
+    def probe_self(self, plane: int, destination: bytes, ev: int, now_ns: int, timeout_ns: int) -> int:
+        """Send a probe along uSIDs that lead back to this NIC, marked `ev`; the id of its `EvProbed` event."""
+        return self._ask(self._identity.address, plane, destination, ev, now_ns, timeout_ns)
 
     def _ask(self, peer: bytes, plane: int, destination: bytes, ev: int, now_ns: int, timeout_ns: int) -> int:
         self._next_id = (self._next_id + 1) & ID_MASK

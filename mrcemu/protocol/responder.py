@@ -106,12 +106,14 @@ class Responder:
         if packet.opcode in LAST_OPCODES:
             imm = fast.immediate(packet.frame, packet.payload_offset) if packet.opcode in IMMEDIATE_OPCODES else None
             heappush(self._ends, (psn, msn, imm))
-        if self.window.mark(psn) and self._ends:
-            self._complete(now_ns)
+        advanced = self.window.mark(psn)
         self.counters.packets += 1
         self.counters.bytes_placed += length
         self._rcvd_bytes += packet.nominal_bytes
+        # The SACK goes first: a Transport ACK frees the packet whose RTT the SACK would have measured.
         self._maybe_sack(packet, psn, timestamp or 0, length)
+        if advanced and self._ends:
+            self._complete(now_ns)
         return length
 
     def _place(self, region: MemoryRegion, packet: fast.Received, va: int, msn: int) -> None:

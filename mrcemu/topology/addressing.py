@@ -13,6 +13,7 @@ widths are ours. Planes 1 to 16, indexes 0 to 1023.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from ipaddress import IPv6Address, IPv6Network
 
 from mrcemu.topology.model import SwitchId, Tier, Topology
@@ -48,9 +49,14 @@ def uplink_of_ev(ev: int) -> int:
     return ev >> 4 & 0xFFFF
 
 
+@cache
+def _block_of(block: str) -> int:
+    return int(IPv6Network(block).network_address)
+
+
 def block_bits(topology: Topology) -> int:
     """The SRv6 locator block in the top 32 bits of a 128-bit address."""
-    return int(IPv6Network(topology.srv6_block).network_address)
+    return _block_of(topology.srv6_block)
 
 
 def usid_prefix(topology: Topology, value: int) -> str:

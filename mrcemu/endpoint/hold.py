@@ -1,0 +1,70 @@
+"""The delay a real path would have: each frame is held until its kernel stamp + the unloaded delay of its path.
+
+HTB releases a frame at the start of its serialisation and veth takes no time, so the fixed part of the delay is added
+here, at the receiver. Queueing is real and needs nothing. Captures show frames before the hold.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+from mrcemu.topology import timing
+from mrcemu.topology.addressing import host_address
+from mrcemu.topology.model import Topology
+from mrcemu.wire.ev import ev_from_fields
+
+# Where the inner source address and the bytes with flow label and EV lie in a frame (wire layout).
+_INNER_SOURCE = slice(62, 78)
+_INNER_FLOW = slice(54, 58)
+_MAX_CACHED = 4096
+
+# (due, sequence, plane, frame)
+Held = tuple[int, int, int, bytes]
+
+
+class DelayLine:
+    """Frames of one host that are still on their way, ordered by arrival time (run clock ns)."""
+
+    def __init__(self, topology: Topology, host: int) -> None:
+        self._topology = topology
+        self._hops = {
+            host_address(other).packed: 2 if topology.is_t0_local(host, other) else 4
+            for other in range(topology.host_count)
+        }
+        self._own = host_address(host).packed
+        self._delay_ns: dict[tuple[bytes, int], int] = {}
+        self._heap: list[Held] = []
+        self._sequence = 0
+
+    def hold(self, plane: int, frame: bytes, stamp_ns: int) -> None:
+        """Take a frame the kernel saw at `stamp_ns`."""
+        key = (frame[_INNER_SOURCE], len(frame))
+        delay = self._delay_ns.get(key)
+        if delay is None:
+            delay = self._compute(frame, key)
+        self._sequence += 1
+        heappush(self._heap, (stamp_ns + delay, self._sequence, plane, frame))
+
+    def _compute(self, frame: bytes, key: tuple[bytes, int]) -> int:
+        source, size = key
+        if source == self._own:  # a self-probe says in its EV how many links it crosses
+            hops = ev_from_fields(int.from_bytes(frame[_INNER_FLOW], "big"), 0) >> 20 & 0xF
+            return timing.one_way_delay_ns(self._topology, max(2, hops), size)
+        delay = timing.one_way_delay_ns(self._topology, self._hops.get(source, 4), size)
+        if len(self._delay_ns) >= _MAX_CACHED:
+            self._delay_ns.clear()
+        self._delay_ns[key] = delay
+        return delay
+
+    @property
+    def next_due_ns(self) -> int | None:
+        return self._heap[0][0] if self._heap else None
+
+    def pop_due(self, now_ns: int) -> Held | None:
+        """The next frame whose time has come, or None."""
+        if self._heap and self._heap[0][0] <= now_ns:
+            return heappop(self._heap)
+        return None
+
+    def __len__(self) -> int:
+        return len(self._heap)

@@ -1,0 +1,108 @@
+"""The workloads of one host: who sends, who receives, and whether what arrived is right.
+
+Owns target regions and the routing of completions to senders. The workloads themselves are in `mrcemu.workload`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mrcemu.endpoint.host import HostEndpoint
+from mrcemu.protocol.config import TransportConfig
+from mrcemu.protocol.events import Event, QpFailed, WriteCompleted
+from mrcemu.protocol.memory import MemoryRegion
+from mrcemu.workload.pattern import PatternCheck
+from mrcemu.workload.write_bw import WriteBwSender, WriteBwSpec
+
+
+@dataclass(slots=True)
+class _Target:
+    """A registered region and, per QP, the check of what lands in it."""
+
+    region: MemoryRegion
+    checks: dict[int, PatternCheck]
+
+
+class HostJobs:
+    """Senders and targets of one host, by workload id."""
+
+    def __init__(self, host: HostEndpoint, config: TransportConfig) -> None:
+        self._host = host
+        self._config = config
+        self.senders: dict[str, WriteBwSender] = {}
+        self.targets: dict[str, _Target] = {}
+        self._by_qpn: dict[int, WriteBwSender] = {}
+
+    def receive(self, workload: str, qpns: list[int], size: int, depth: int, rkey: int) -> None:
+        """Register a target region of depth x size bytes per QP and check all that lands in it."""
+        length = max(1, size * depth * len(qpns))
+        view = memoryview(mmap.mmap(-1, length))
+        checks = {qpn: PatternCheck(qpn, size, depth, index * depth * size) for index, qpn in enumerate(qpns)}
+
+        def observer(qpn: int, msn: int, offset: int, payload: bytes) -> None:
+            checks[qpn].on_placed(qpn, msn, offset, payload)
+
+        region = MemoryRegion(rkey, 0, view, observer=observer)
+        self._host.nic.regions.register(region)
+        self.targets[workload] = _Target(region, checks)
+
+    def prepare_send(
+        self, workload: str, qpns: tuple[int, ...], size: int, depth: int, rkey: int, stop_ns: int, count: int | None
+    ) -> WriteBwSender:
+        """A sender that starts when its `start(now_ns)` is called."""
+        spec = WriteBwSpec(workload, qpns, size, depth, rkey, stop_ns, count)
+        sender = WriteBwSender(spec, self._host.nic)
+        self.senders[workload] = sender
+        self._by_qpn.update(dict.fromkeys(qpns, sender))
+        return sender
+
+    def stop_sending(self, workload: str, now_ns: int) -> None:
+        """Post nothing more from now on; what is outstanding completes."""
+        sender = self.senders.get(workload)
+        if sender is not None:
+            sender.spec = replace(sender.spec, stop_ns=now_ns)
+
+    def on_event(self, event: Event) -> None:
+        """Completions and failures go to the sender whose QP it was."""
+        sender = self._by_qpn.get(event.qpn)
+        if sender is None:
+            return
+        if isinstance(event, WriteCompleted):
+            sender.on_completed(event)
+        elif isinstance(event, QpFailed):
+            sender.on_failed(event)
+
+    def progress(self) -> dict[str, Any]:
+        """Small and cheap: what is outstanding, completed, placed."""
+        qps = self._host.nic.qps
+        return {
+            "senders": {
+                name: {"outstanding": sender.outstanding, "completed": sender.completed}
+                for name, sender in self.senders.items()
+            },
+            "placed": {
+                name: sum(qps[qpn].responder.counters.bytes_placed for qpn in target.checks if qpn in qps)
+                for name, target in self.targets.items()
+            },
+        }
+
+    def verify(self) -> dict[str, dict[str, Any]]:
+        """Compare every region with what its senders' messages hold; per workload: corrupted bytes, hash, messages."""
+        result = {}
+        for name, target in self.targets.items():
+            corrupted = sum(check.corrupted_bytes for check in target.checks.values())
+            messages = 0
+            for qpn, check in target.checks.items():
+                arrived = self._host.nic.qps[qpn].responder.counters.messages
+                messages += arrived
+                corrupted += check.check_region(target.region, arrived)
+            result[name] = {
+                "corrupted_bytes": corrupted,
+                "checked_bytes": sum(check.checked_bytes for check in target.checks.values()),
+                "messages": messages,
+                "sha256": hashlib.sha256(target.region.view).hexdigest(),
+            }
+        return result

@@ -1,0 +1,97 @@
+"""One NIC port as sockets: a data socket that says when the port is full, and a control socket that never waits.
+
+Owns socket options and the meaning of "port has room". A data socket's send buffer holds about three frames: they stand
+in the port's HTB queue, and once they do, send() answers EAGAIN. So the kernel's real queue paces the transport.
+"""
+
+from __future__ import annotations
+
+import socket
+from struct import Struct
+
+from mrcemu.endpoint.mmsg import SO_TIMESTAMPNS
+from mrcemu.linux.netns import inside
+
+ETH_P_IPV6 = 0x86DD
+SOL_PACKET = 263
+PACKET_STATISTICS = 6
+SO_SNDBUFFORCE = 32
+SO_RCVBUFFORCE = 33
+SO_ATTACH_FILTER = 26
+PORT_QUEUE_FRAMES = 3
+_STATISTICS = Struct("=II")
+
+
+def skb_truesize(frame_bytes: int) -> int:
+    """What the kernel charges a packet socket for one frame: whole pages and bookkeeping (Linux 6.18)."""
+    pages = -(-frame_bytes // 4096)
+    return pages * 4096 + 768
+
+
+class HostPort:
+    """Sockets of one port, opened inside the host's namespace. `full` is True after EAGAIN until a send succeeds."""
+
+    __slots__ = ("_control", "_data", "carrier", "full", "pending", "plane", "retry_ns", "rx_drops")
+
+    def __init__(self, netns_path: str, ifname: str, plane: int, frame_bytes: int, receive_bytes: int) -> None:
+        """`frame_bytes`: a full data frame; `receive_bytes`: receive buffer, at least four windows of this port."""
+        self.plane = plane
+        self.full = False
+        self.carrier = True
+        self.pending: bytes | None = None
+        self.retry_ns = 0
+        self.rx_drops = 0
+        with inside(netns_path):
+            # Bound to IPv6 only: a socket bound to all protocols would see its own frames.
+            self._data = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+            self._control = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+        self._data.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        self._data.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, receive_bytes)
+        # The kernel doubles the value, and lets a send begin while anything below it is charged.
+        budget = PORT_QUEUE_FRAMES * skb_truesize(frame_bytes) - 1
+        self._data.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, budget // 2)
+        self._data.bind((ifname, ETH_P_IPV6))
+        self._control.bind((ifname, 0))
+
+    def fileno(self) -> int:
+        """The data socket, for epoll and `FrameReceiver`."""
+        return self._data.fileno()
+
+    def attach_filter(self, level_filter: bytes) -> None:
+        """Put a classic BPF program (struct sock_fprog) in front of the receiving socket."""
+        self._data.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, level_filter)
+
+    def send_data(self, frame: bytes) -> bool:
+        """Hand one frame to the kernel; False if the port is full (the frame is kept and goes first next time)."""
+        try:
+            self._data.send(frame)
+        except BlockingIOError:
+            self.full = True
+            self.pending = frame
+            return False
+        except OSError:  # the port is down: a cable without carrier eats frames too
+            return True
+        return True
+
+    def retry(self) -> bool:
+        """Try the kept frame again; True if the port has room now."""
+        frame, self.pending = self.pending, None
+        self.full = False
+        return frame is None or self.send_data(frame)
+
+    def send_control(self, frame: bytes) -> None:
+        """Hand one control frame to the kernel; lost if its own buffer is full, as a NIC's control queue would drop."""
+        try:
+            self._control.send(frame)
+        except OSError:
+            return
+
+    def read_drops(self) -> int:
+        """Frames the kernel dropped because the receive buffer was full, in all."""
+        raw = self._data.getsockopt(SOL_PACKET, PACKET_STATISTICS, _STATISTICS.size)
+        self.rx_drops += _STATISTICS.unpack(raw)[1]  # reading clears the kernel's count
+        return self.rx_drops
+
+    def close(self) -> None:
+        self._data.close()
+        self._control.close()

@@ -1,0 +1,71 @@
+"""What a host's endpoint remembers of a run: arrivals in bins, and a log of transport events.
+
+Owns the bin width and the form of the log. Bounded: a run of any length keeps one number per bin and at most
+`EVENT_LOG_LIMIT` events per host; further ones are counted.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import asdict
+from typing import Any
+
+from mrcemu.protocol import events
+
+BIN_NS = 10_000_000
+EVENT_LOG_LIMIT = 200_000
+
+# Events whose counts over time become series; by class, the series' name.
+SERIES = {
+    events.PacketLost: "lost",
+    events.Retransmitted: "retransmitted",
+    events.NackReceived: "trimmed",
+}
+# Too many to log one by one, and counted elsewhere.
+_NOT_LOGGED = (events.MessageArrived, events.WriteCompleted)
+
+
+class Recorder:
+    """Arrivals and events of one host."""
+
+    def __init__(self) -> None:
+        self.placed: dict[tuple[int, int], dict[int, int]] = {}  # (QPN, plane) -> bin -> payload bytes
+        self.series: dict[str, dict[int, int]] = {name: defaultdict(int) for name in SERIES.values()}
+        self.log: list[dict[str, Any]] = []
+        self.log_dropped = 0
+
+    def on_placed(self, qpn: int, plane: int, size: int, now_ns: int) -> None:
+        """One packet's payload is in memory."""
+        bins = self.placed.get((qpn, plane))
+        if bins is None:
+            bins = self.placed[qpn, plane] = defaultdict(int)
+        bins[now_ns // BIN_NS] += size
+
+    def on_event(self, event: events.Event) -> None:
+        """Count and log one transport event."""
+        name = SERIES.get(type(event))
+        if name is not None:
+            self.series[name][event.now_ns // BIN_NS] += 1
+        if isinstance(event, _NOT_LOGGED):
+            return
+        if len(self.log) >= EVENT_LOG_LIMIT:
+            self.log_dropped += 1
+            return
+        record = asdict(event)
+        record["kind"] = type(event).__name__
+        if isinstance(event, events.PeerPortsChanged):
+            record["peer"] = event.peer.hex()
+        self.log.append(record)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: bins as [index, value] pairs, in order."""
+        return {
+            "bin_ns": BIN_NS,
+            "placed": [
+                {"qpn": qpn, "plane": plane, "bins": sorted(bins.items())}
+                for (qpn, plane), bins in sorted(self.placed.items())
+            ],
+            "series": {name: sorted(bins.items()) for name, bins in self.series.items()},
+            "events": self.log,
+            "events_dropped": self.log_dropped,
+        }

@@ -1,0 +1,83 @@
+"""The state of a running host as plain data, for queries and for the end of a run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from mrcemu.endpoint.host import HostEndpoint
+from mrcemu.endpoint.jobs import HostJobs
+from mrcemu.protocol.qp import Qp
+
+
+def path_rows(qp: Qp) -> list[dict[str, Any]]:
+    """One row per EV of a QP, plane by plane."""
+    rows = []
+    for entry in sorted(qp.spray.entries.values(), key=lambda item: (item.plane, item.ev)):
+        rows.append(
+            {
+                "ev": entry.ev,
+                "plane": entry.plane,
+                "hops": list(entry.path.nodes),
+                "srv6": entry.path.srv6,
+                "state": entry.state.value,
+                "active": entry.active,
+                "sent": entry.sent,
+                "marked": entry.marked,
+                "trimmed": entry.trimmed,
+                "lost": entry.lost,
+                "rtt_ns": entry.rtt_ns or None,
+                "retired": entry.retired,
+            }
+        )
+    return rows
+
+
+def qp_report(qp: Qp) -> dict[str, Any]:
+    """Counters, error and paths of one QP."""
+    return {
+        "qpn": qp.qpn,
+        "peer": qp.setup.peer_address.hex(),
+        "error": qp.error,
+        "requester": asdict(qp.requester.counters),
+        "responder": asdict(qp.responder.counters),
+        "guard_ns": qp.requester.loss.guard_ns,
+        "window_bytes": qp.congestion.window_bytes,
+        "floor_hits": qp.spray.floor_hits,
+        "probes_sent": qp.prober.sent,
+        "probes_answered": qp.prober.answered,
+        "paths": path_rows(qp),
+    }
+
+
+def host_report(host: HostEndpoint, jobs: HostJobs) -> dict[str, Any]:
+    """All that one host measured."""
+    nic = host.nic
+    return {
+        "qps": [qp_report(qp) for qp in nic.qps.values()],
+        "recorder": host.recorder.as_dict(),
+        "senders": {
+            name: {
+                "completed": sender.completed,
+                "outstanding": sender.outstanding,
+                "latencies_ns": sender.latencies_ns,
+            }
+            for name, sender in jobs.senders.items()
+        },
+        "targets": jobs.verify(),
+        "drops": dict(nic.parser.drops),
+        "unknown_qp_drops": nic.unknown_qp_drops,
+        "socket_drops": [port.read_drops() for port in host.ports],
+        "events_dropped": nic.events_dropped,
+        "lag_ns": lag_summary(host.lags_ns),
+        "ports_up": nic.ports.local_mask,
+    }
+
+
+def lag_summary(lags: list[int]) -> dict[str, int]:
+    """How late frames were released against their due time: count, p50, p99, max in ns."""
+    if not lags:
+        return {"count": 0, "p50": 0, "p99": 0, "max": 0}
+    ordered = sorted(lags)
+    count = len(ordered)
+    return {"count": count, "p50": ordered[count // 2], "p99": ordered[count * 99 // 100], "max": ordered[-1]}

@@ -1,0 +1,1 @@
+"""The few things of Linux that fabric, endpoint and capture all need. Owns no policy."""
