@@ -57,10 +57,12 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "switch": Entry("mrcemu.cli.faults:switch_app", "Take switches down, up, or reboot them."),
     },
     "Traffic": {
+        "bw": Entry("mrcemu.cli.traffic:bw_app", "Measure RDMA Write bandwidth between two hosts."),
+        "trace": Entry("mrcemu.cli.traffic:trace_app", "Probe along one path, hop by hop."),
         "capture": Entry("mrcemu.cli.capture:app", "Record any ports and links into one pcapng file."),
     },
 }
-UNAVAILABLE = ("compare", "ev", "probe", "trace", "lat", "decode", "clustermapper", "top", "chaos")
+UNAVAILABLE = ("compare", "ev", "probe", "lat", "decode", "clustermapper", "top", "chaos")
 
 
 class CommandTable(TyperGroup):

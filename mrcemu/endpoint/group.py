@@ -143,7 +143,7 @@ class EndpointGroup:
         return [worker.process.pid for worker in self._workers]
 
     async def start(self, places: Iterable[HostPlace]) -> None:
-        """Start workers and open every host; UnfitEnvironmentError if one does not come up. Safe to call again for more."""
+        """Start workers and open every host; UnfitEnvironmentError if one fails to. May be called again for more."""
         by_host = {place.host: place for place in places}
         groups = spread(sorted(by_host), os.cpu_count() or 1)
         workers = [_WorkerProcess() for _ in groups]

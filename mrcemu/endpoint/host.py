@@ -55,7 +55,7 @@ class HostEndpoint:
         self.recorder = Recorder()
         self.on_event: Callable[[Event], None] = lambda event: None
         self.lags_ns: list[int] = []
-        self._clock = clock
+        self.clock = clock
         self._receiver = receiver
         self._delay_line = DelayLine(topology, spec.host)
         identity = NicIdentity(spec.host, host_address(spec.host).packed, spec.port_macs, spec.gateway_macs)
@@ -77,7 +77,7 @@ class HostEndpoint:
         indexes = carrier.interface_indexes(spec.netns_path, names)
         watch = carrier.CarrierWatch(spec.netns_path, {indexes[name]: plane for plane, name in enumerate(names)})
         # Whatever changed before the watch was open is read once, now.
-        now_ns = self._clock.now_ns()
+        now_ns = self.clock.now_ns()
         for plane, name in enumerate(names):
             self._set_carrier(plane, carrier.has_carrier(spec.netns_path, name), now_ns)
         return watch
@@ -86,7 +86,7 @@ class HostEndpoint:
 
     def on_readable(self, plane: int) -> None:
         """Frames wait on a port: take them all and hold them until their time."""
-        fd, hold, to_run = self.ports[plane].fileno(), self._delay_line.hold, self._clock.from_realtime_ns
+        fd, hold, to_run = self.ports[plane].fileno(), self._delay_line.hold, self.clock.from_realtime_ns
         while True:
             frames = self._receiver.receive(fd)
             for frame, stamp_ns in frames:
@@ -96,7 +96,7 @@ class HostEndpoint:
 
     def on_carrier_readable(self) -> None:
         """The kernel announced link changes."""
-        now_ns = self._clock.now_ns()
+        now_ns = self.clock.now_ns()
         for plane, up in self.carrier.read():
             self._set_carrier(plane, up, now_ns)
 

@@ -75,12 +75,43 @@ class HostJobs:
         elif isinstance(event, QpFailed):
             sender.on_failed(event)
 
+    def forget(self, workload: str) -> None:
+        """Drop a sender or target; its region is no longer reachable."""
+        sender = self.senders.pop(workload, None)
+        if sender is not None:
+            for qpn in sender.spec.qpns:
+                self._by_qpn.pop(qpn, None)
+        target = self.targets.pop(workload, None)
+        if target is not None:
+            self._host.nic.regions.deregister(target.region.rkey)
+
+    def report(self, workload: str, qpns: list[int]) -> dict[str, Any]:
+        """What one workload did on this host, its region checked; zeros for the side it does not play."""
+        nic, recorder = self._host.nic, self._host.recorder
+        qps = [nic.qps[qpn] for qpn in qpns if qpn in nic.qps]
+        spans = [recorder.span_ns[qpn] for qpn in qpns if qpn in recorder.span_ns]
+        sender = self.senders.get(workload)
+        checked = self._verify_one(self.targets[workload]) if workload in self.targets else {"corrupted_bytes": 0}
+        return {
+            "completed": sender.completed if sender else 0,
+            "bytes": sum(qp.responder.counters.bytes_placed for qp in qps),
+            "first_ns": min((first for first, _ in spans), default=0),
+            "last_ns": max((last for _, last in spans), default=0),
+            "lost": sum(qp.requester.counters.lost for qp in qps),
+            "retransmitted": sum(qp.requester.counters.retransmitted for qp in qps),
+            "evs_retired": sum(entry.retired for qp in qps for entry in qp.spray.entries.values()),
+            "qp_errors": sum(qp.error is not None for qp in qps),
+            "ports_up": nic.ports.local_mask.bit_count(),
+            "corrupted_bytes": checked["corrupted_bytes"],
+        }
+
     def progress(self) -> dict[str, Any]:
         """Small and cheap: what is outstanding, completed, placed."""
         qps = self._host.nic.qps
+        now_ns = self._host.clock.now_ns()
         return {
             "senders": {
-                name: {"outstanding": sender.outstanding, "completed": sender.completed}
+                name: {"outstanding": sender.outstanding, "completed": sender.completed, "done": sender.done(now_ns)}
                 for name, sender in self.senders.items()
             },
             "placed": {
@@ -91,18 +122,18 @@ class HostJobs:
 
     def verify(self) -> dict[str, dict[str, Any]]:
         """Compare every region with what its senders' messages hold; per workload: corrupted bytes, hash, messages."""
-        result = {}
-        for name, target in self.targets.items():
-            corrupted = sum(check.corrupted_bytes for check in target.checks.values())
-            messages = 0
-            for qpn, check in target.checks.items():
-                arrived = self._host.nic.qps[qpn].responder.counters.messages
-                messages += arrived
-                corrupted += check.check_region(target.region, arrived)
-            result[name] = {
-                "corrupted_bytes": corrupted,
-                "checked_bytes": sum(check.checked_bytes for check in target.checks.values()),
-                "messages": messages,
-                "sha256": hashlib.sha256(target.region.view).hexdigest(),
-            }
-        return result
+        return {name: self._verify_one(target) for name, target in self.targets.items()}
+
+    def _verify_one(self, target: _Target) -> dict[str, Any]:
+        corrupted = sum(check.corrupted_bytes for check in target.checks.values())
+        messages = 0
+        for qpn, check in target.checks.items():
+            arrived = self._host.nic.qps[qpn].responder.counters.messages
+            messages += arrived
+            corrupted += check.check_region(target.region, arrived)
+        return {
+            "corrupted_bytes": corrupted,
+            "checked_bytes": sum(check.checked_bytes for check in target.checks.values()),
+            "messages": messages,
+            "sha256": hashlib.sha256(target.region.view).hexdigest(),
+        }

@@ -7,6 +7,7 @@ Owns the bin width and the form of the log. Bounded: a run of any length keeps o
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any
 
@@ -30,6 +31,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.placed: dict[tuple[int, int], dict[int, int]] = {}  # (QPN, plane) -> bin -> payload bytes
+        self.span_ns: dict[int, list[int]] = {}  # QPN -> first and last arrival
         self.series: dict[str, dict[int, int]] = {name: defaultdict(int) for name in SERIES.values()}
         self.log: list[dict[str, Any]] = []
         self.log_dropped = 0
@@ -39,7 +41,16 @@ class Recorder:
         bins = self.placed.get((qpn, plane))
         if bins is None:
             bins = self.placed[qpn, plane] = defaultdict(int)
+            self.span_ns.setdefault(qpn, [now_ns, now_ns])
         bins[now_ns // BIN_NS] += size
+        self.span_ns[qpn][1] = now_ns
+
+    def forget(self, qpns: Collection[int]) -> None:
+        """Drop what was recorded of QPs that are gone."""
+        for key in [key for key in self.placed if key[0] in qpns]:
+            del self.placed[key]
+        for qpn in qpns:
+            self.span_ns.pop(qpn, None)
 
     def on_event(self, event: events.Event) -> None:
         """Count and log one transport event."""

@@ -166,6 +166,17 @@ class Worker:
     def _paths(self, request: Request) -> list[Request]:
         return path_rows(self._hosts[request["host"]].nic.qps[request["qpn"]])
 
+    def _workload_report(self, request: Request) -> Request:
+        """What one workload did on a host, with its region checked."""
+        return self._jobs[request["host"]].report(request["workload"], request["qpns"])
+
+    def _forget(self, request: Request) -> None:
+        """Drop a workload, its region and its QPs."""
+        self._jobs[request["host"]].forget(request["workload"])
+        self._hosts[request["host"]].recorder.forget(request["qpns"])
+        for qpn in request["qpns"]:
+            self._hosts[request["host"]].nic.destroy_qp(qpn)
+
     def _receiver_loss(self, request: Request) -> None:
         """Drop a share (0 .. 1) of arriving frames before the sockets of a host; 0 ends it."""
         for port in self._hosts[request["host"]].ports:
@@ -224,6 +235,8 @@ _VERBS: dict[str, Callable[[Worker, Request], object]] = {
     "stop_sending": Worker._stop_sending,
     "progress": Worker._progress,
     "paths": Worker._paths,
+    "workload_report": Worker._workload_report,
+    "forget": Worker._forget,
     "receiver_loss": Worker._receiver_loss,
     "probe": Worker._probe,
     "self_probe": Worker._self_probe,

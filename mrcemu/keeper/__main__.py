@@ -18,6 +18,7 @@ from typing import Any
 
 from mrcemu.fabric.net import MrcNet
 from mrcemu.fabric.requirements import require
+from mrcemu.keeper.endpoints import EndpointService
 from mrcemu.keeper.keeper import Keeper
 from mrcemu.keeper.protocol import emit_line, error_reply
 from mrcemu.topology.loader import topology_from_dict
@@ -60,12 +61,14 @@ async def _keep(net: MrcNet) -> None:
     for number in ENDING:
         loop.add_signal_handler(number, ending.set)
     keeper = Keeper(net)
+    service = EndpointService(keeper)
     await keeper.start()
     try:
         _say({"ready": os.getpid()})
         _leave_terminal(str(net.journal.directory / LOG_NAME))
         await ending.wait()
     finally:
+        await service.stop()
         await keeper.stop()
 
 

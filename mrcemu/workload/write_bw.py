@@ -82,6 +82,15 @@ class WriteBwSender:
         """Messages posted and neither completed nor lost with their QP."""
         return sum(state.posted - state.completed for state in self.states.values() if not state.failed)
 
+    def done(self, now_ns: int) -> bool:
+        """Whether nothing is outstanding and nothing more will be posted."""
+        if not self.states or self.outstanding:
+            return False
+        if now_ns >= self.spec.stop_ns:
+            return True
+        count = self.spec.count
+        return all(state.failed or (count is not None and state.posted >= count) for state in self.states.values())
+
     @property
     def completed(self) -> int:
         return sum(state.completed for state in self.states.values())
