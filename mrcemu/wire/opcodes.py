@@ -101,6 +101,10 @@ TRANSPOSED_UDP_PORT = 4971
 DEFAULT_UDP_PORTS = frozenset({ROCE_UDP_PORT, TRANSPOSED_UDP_PORT})
 
 
+# What became of a data packet on its way, told by its class. Plain ints: the hot path compares them.
+UNTRIMMED, TRIMMED, TRIMMED_LASTHOP = 0, 1, 2
+
+
 @dataclass(frozen=True, slots=True)
 class DscpMap:
     """The DSCP value of each class (0 .. 63); operator-defined, all six different, ValueError otherwise.
