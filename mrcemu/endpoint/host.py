@@ -55,6 +55,7 @@ class HostEndpoint:
         self.recorder = Recorder()
         self.on_event: Callable[[Event], None] = lambda event: None
         self.lags_ns: list[int] = []
+        self._timer_due_ns: int | None = None
         self.clock = clock
         self._receiver = receiver
         self._delay_line = DelayLine(topology, spec.host)
@@ -62,15 +63,18 @@ class HostEndpoint:
         self.nic = Nic(topology, identity, config, rng, self.recorder.on_placed)
         frame_ns = topology.data_frame_bytes * 8 * timing.NS // topology.nic_rate_bps
         self._retry_ns = int(frame_ns * RETRY_SHARE)
-        self.ports = self._open_ports(topology, spec)
+        self.ports = self._open_ports(topology, spec, frame_ns)
         self.carrier = self._watch_carrier(topology, spec)
 
     @staticmethod
-    def _open_ports(topology: Topology, spec: HostSpec) -> list[HostPort]:
+    def _open_ports(topology: Topology, spec: HostSpec, frame_ns: int) -> list[HostPort]:
         frame = topology.data_frame_bytes
         window_frames = int(1.5 * timing.plane_bdp_bytes(topology)) // frame + 1
         receive = max(MIN_RECEIVE_FRAMES, RECEIVE_WINDOWS * window_frames * topology.planes) * 2 * frame
-        return [HostPort(spec.netns_path, f"p{plane}", plane, frame, receive) for plane in range(topology.planes)]
+        return [
+            HostPort(spec.netns_path, f"p{plane}", plane, frame_bytes=frame, frame_ns=frame_ns, receive_bytes=receive)
+            for plane in range(topology.planes)
+        ]
 
     def _watch_carrier(self, topology: Topology, spec: HostSpec) -> carrier.CarrierWatch:
         names = [f"p{plane}" for plane in range(topology.planes)]
@@ -118,7 +122,9 @@ class HostEndpoint:
         while (held := pop(now_ns)) is not None:
             lags.append(now_ns - held[0])
             nic.receive_frame(held[2], held[3], now_ns)
-        nic.handle_timer(now_ns)
+        # Nothing that arrives or leaves makes a deadline earlier than the one computed before waiting.
+        if self._timer_due_ns is not None and self._timer_due_ns <= now_ns:
+            nic.handle_timer(now_ns)
         self._hand_on_events()
         self._send(now_ns)
 
@@ -131,7 +137,7 @@ class HostEndpoint:
     def _room(self, now_ns: int) -> int:
         room = 0
         for port in self.ports:
-            if port.full and now_ns >= port.retry_ns and not port.retry():
+            if port.full and now_ns >= port.retry_ns and not port.retry(now_ns):
                 port.retry_ns = now_ns + self._retry_ns
             if not port.full:
                 room |= 1 << port.plane
@@ -148,7 +154,7 @@ class HostEndpoint:
                 port = ports[plane]
                 if is_control:
                     port.send_control(frame)
-                elif not port.send_data(frame):
+                elif not port.send_data(frame, now_ns):
                     port.retry_ns = now_ns + self._retry_ns
                     room &= ~(1 << plane)
         self._hand_on_events()
@@ -156,7 +162,7 @@ class HostEndpoint:
     def next_due_ns(self) -> int | None:
         """When `step` has something to do."""
         due = self._delay_line.next_due_ns
-        timer = self.nic.next_timer_ns()
+        timer = self._timer_due_ns = self.nic.next_timer_ns()
         if timer is not None and (due is None or timer < due):
             due = timer
         for port in self.ports:

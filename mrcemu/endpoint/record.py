@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from mrcemu.protocol import events
+from mrcemu.wire.opcodes import NackReason
 
 BIN_NS = 10_000_000
 EVENT_LOG_LIMIT = 200_000
@@ -22,6 +23,7 @@ SERIES = {
     events.Retransmitted: "retransmitted",
     events.NackReceived: "trimmed",
 }
+_TRIMS = (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP)
 # Too many to log one by one, and counted elsewhere.
 _NOT_LOGGED = (events.MessageArrived, events.WriteCompleted)
 
@@ -55,6 +57,8 @@ class Recorder:
     def on_event(self, event: events.Event) -> None:
         """Count and log one transport event."""
         name = SERIES.get(type(event))
+        if isinstance(event, events.NackReceived) and event.reason not in _TRIMS:
+            name = None
         if name is not None:
             self.series[name][event.now_ns // BIN_NS] += 1
         if isinstance(event, _NOT_LOGGED):

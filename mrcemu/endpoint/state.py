@@ -7,6 +7,7 @@ from typing import Any
 
 from mrcemu.endpoint.host import HostEndpoint
 from mrcemu.endpoint.jobs import HostJobs
+from mrcemu.endpoint.ports import HostPort
 from mrcemu.protocol.qp import Qp
 
 
@@ -68,10 +69,16 @@ def host_report(host: HostEndpoint, jobs: HostJobs) -> dict[str, Any]:
         "drops": dict(nic.parser.drops),
         "unknown_qp_drops": nic.unknown_qp_drops,
         "socket_drops": [port.read_drops() for port in host.ports],
+        "busy_ports": [_busy(port) for port in host.ports],
         "events_dropped": nic.events_dropped,
         "lag_ns": lag_summary(host.lags_ns),
         "ports_up": nic.ports.local_mask,
     }
+
+
+def _busy(port: HostPort) -> dict[str, int]:
+    port.busy.close()
+    return {"bytes": port.busy.busy_bytes, "ns": port.busy.busy_ns}
 
 
 def lag_summary(lags: list[int]) -> dict[str, int]:

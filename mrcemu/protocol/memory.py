@@ -7,7 +7,7 @@ payload as it is placed (the byte check of the workloads).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntFlag
 from typing import Protocol
 
@@ -46,13 +46,19 @@ class BufferSource:
 
 @dataclass(slots=True)
 class MemoryRegion:
-    """Memory a peer may write: remote addresses base_va .. base_va + length - 1 under `rkey`."""
+    """Memory a peer may write: remote addresses base_va .. base_va + length - 1 under `rkey`; access is fixed."""
 
     rkey: int
     base_va: int
     view: memoryview
     access: Access = Access.LOCAL_WRITE | Access.REMOTE_WRITE
     observer: PlacementObserver | None = None
+    end_va: int = field(init=False)
+    is_remote_writable: bool = field(init=False)  # asked for every packet: testing a flag costs twenty times as much
+
+    def __post_init__(self) -> None:
+        self.end_va = self.base_va + len(self.view)
+        self.is_remote_writable = bool(self.access & Access.REMOTE_WRITE)
 
 
 class RegionTable:
@@ -76,8 +82,6 @@ class RegionTable:
     def check(self, rkey: int, va: int, length: int) -> MemoryRegion | None:
         """The region if `length` bytes at `va` lie inside it and remote writing is allowed, else None."""
         region = self._regions.get(rkey)
-        if region is None or va < region.base_va or not region.access & Access.REMOTE_WRITE:
-            return None
-        if va + length > region.base_va + len(region.view):
+        if region is None or va < region.base_va or va + length > region.end_va or not region.is_remote_writable:
             return None
         return region

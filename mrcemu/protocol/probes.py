@@ -80,6 +80,8 @@ class Prober:
 
     def next_timer_ns(self) -> int | None:
         """When a probe is due or an answer overdue."""
+        if not self._waiting and not self._pending:
+            return None
         allowed = self._spray.allowed_planes
         times = [entry.next_probe_ns for entry in self._waiting.values() if allowed >> entry.plane & 1]
         times.extend(pending.sent_ns + self._config.rto_ns for pending in self._pending.values())
