@@ -16,7 +16,7 @@ CONTAINERLAB_IMAGE = "ghcr.io/srl-labs/network-multitool"
 
 _BOX_W, _BOX_H, _GAP = 54, 22, 10
 _MARGIN, _TITLE_H, _TIER_H = 18, 30, 84
-_MAX_WIDTH = 1500
+_MIN_WIDTH, _MAX_WIDTH = 560, 1500  # the headline must fit; a screen
 _STYLE = """
   :root { color-scheme: light dark; }
   .bg { fill: #ffffff; } .panel { fill: #f5f6f8; stroke: #d5d9e0; }
@@ -68,7 +68,7 @@ def to_svg(topology: Topology) -> str:
     width, height = _panel_size(topology)
     columns = max(1, min(topology.planes, _MAX_WIDTH // (width + _MARGIN)))
     rows = -(-topology.planes // columns)
-    total_w = columns * (width + _MARGIN) + _MARGIN
+    total_w = max(columns * (width + _MARGIN) + _MARGIN, _MIN_WIDTH)
     total_h = rows * (height + _MARGIN) + _MARGIN + _TITLE_H
     body = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {total_w} {total_h}" width="{total_w}" role="img">',
@@ -95,7 +95,7 @@ def _headline(topology: Topology) -> str:
 
 def _panel_size(topology: Topology) -> tuple[int, int]:
     widest = max(topology.t1_per_plane * (_BOX_W + _GAP), topology.host_count * _host_pitch(topology), 130)
-    return widest + 2 * _MARGIN, 2 * _TIER_H + _TITLE_H + _BOX_H + _MARGIN
+    return widest + 2 * _MARGIN, 2 * _TIER_H + _TITLE_H + _MARGIN
 
 
 def _host_pitch(topology: Topology) -> int:
