@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
-from mrcemu.capture.netns import inside
+from mrcemu.linux.netns import inside
 
 SOL_PACKET = 263
 PACKET_RX_RING = 5

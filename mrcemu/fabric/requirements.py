@@ -66,6 +66,10 @@ def _read(path: str) -> str:
     return Path(path).read_text().strip()
 
 
+def _euid() -> int:
+    return os.geteuid()
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """The questions the checks ask, as functions; the defaults ask the real machine."""
@@ -73,7 +77,7 @@ class Machine:
     run: Callable[[Sequence[str]], tuple[int, str]] = _run  # (exit status, stdout and stderr)
     which: Callable[[str], str | None] = shutil.which
     read: Callable[[str], str] = _read  # OSError if there is no such file
-    euid: Callable[[], int] = os.geteuid
+    euid: Callable[[], int] = _euid
     cpus: Callable[[], int] = lambda: len(os.sched_getaffinity(0))
     open_files: Callable[[], tuple[int, int]] = lambda: resource.getrlimit(resource.RLIMIT_NOFILE)
     kernel: Callable[[], str] = lambda: os.uname().release

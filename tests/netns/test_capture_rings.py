@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from mrcemu.capture.netns import inside
 from mrcemu.capture.pcapng import read_pcapng
 from mrcemu.capture.ring import Ring
 from mrcemu.capture.session import CaptureSession, compile_filter
 from mrcemu.capture.targets import Tap
 from mrcemu.errors import UsageError
+from mrcemu.linux.netns import inside
 
 pytestmark = pytest.mark.netns
 ETHERTYPE = b"\x88\xb5"  # local experimental: no stack answers it
