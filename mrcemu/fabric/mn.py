@@ -26,24 +26,22 @@ class MrcNode(Node):  # type: ignore[misc]  # Mininet carries no types
 
     def __init__(self, name: str, net: MrcNet, **params: Any) -> None:
         self.net = net
-        self._constructed = False
-        params["inNamespace"] = True
-        super().__init__(name, **params)
-        self._constructed = True
+        self._hold_shell = True
+        super().__init__(name, **{**params, "inNamespace": True})
+        self._hold_shell = False
 
     def startShell(self, mnopts: str | None = None) -> None:
         """Start the shell in the node's namespace; does nothing while Mininet's constructor asks for it."""
-        if self._constructed and not self.shell:
-            for tool in ("mnexec", "nsenter"):
-                if shutil.which(tool) is None:
-                    raise UnfitEnvironmentError(f"{tool} is missing", "apt install mininet util-linux")
+        if not self._hold_shell and not self.shell:
+            if shutil.which("mnexec") is None:
+                raise UnfitEnvironmentError("mnexec is missing", "apt install --no-install-recommends mininet")
             super().startShell(mnopts)
             self.net.journal.add_process(self.shell.pid)
 
     # `pid` is a property, so that `mnexec -a {node.pid}` in a script finds a shell and the constructor starts none.
     @property
     def pid(self) -> int | None:
-        if self._constructed and self._pid is None:
+        if self._pid is None:
             self.startShell()
         return self._pid
 
@@ -62,8 +60,12 @@ class MrcNode(Node):  # type: ignore[misc]  # Mininet carries no types
 
     def popen(self, *args: Any, **kwargs: Any) -> Popen[Any]:
         """Run a command in the node's namespace without a shell of the node's own; arguments as `subprocess.Popen`."""
-        kwargs.setdefault("mncmd", ["nsenter", f"--net={self.net.netns_path(self.name)}", "--"])
-        process: Popen[Any] = super().popen(*args, **kwargs)
+        kwargs.setdefault("mncmd", self._enter())
+        self._hold_shell = True  # Mininet asks for the shell's pid although it then has no use for it
+        try:
+            process: Popen[Any] = super().popen(*args, **kwargs)
+        finally:
+            self._hold_shell = False
         self.net.journal.add_process(process.pid)
         return process
 
@@ -78,10 +80,14 @@ class MrcNode(Node):  # type: ignore[misc]  # Mininet carries no types
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {','.join(self.intfNames())} pid={self._pid}>"
 
+    def _enter(self) -> list[str]:
+        """`ip netns exec` enters the namespace and gives the command a /sys that shows it."""
+        return ["ip", "netns", "exec", self.net.plan.namespaces[self.name]]
+
     def _popen(self, cmd: list[str], **params: Any) -> Popen[Any]:
         """Mininet's `mnexec -cdn` makes a namespace of its own; ours exists, so the command is run inside it."""
         if cmd[0] == "mnexec":
-            cmd = ["nsenter", f"--net={self.net.netns_path(self.name)}", "--", "mnexec", "-cd", *cmd[2:]]
+            cmd = [*self._enter(), "mnexec", "-cd", *cmd[2:]]
         process: Popen[Any] = super()._popen(cmd, **params)
         return process
 

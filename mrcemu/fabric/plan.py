@@ -34,8 +34,6 @@ from mrcemu.topology.addressing import usid, usid_prefix
 from mrcemu.topology.model import Link, Port, SwitchId, Tier, Topology
 from mrcemu.topology.timing import plane_bdp_bytes, queue_spec
 
-# Large enough for a 4,096-byte payload with every header and any six-uSID list; veth allows up to 65,535.
-LINK_MTU_BYTES = 9000
 # HTB must release more than one frame at a time at high rates or it under-delivers (measured: 0.3 to 0.5 ms of rate).
 BURST_NS = 500_000
 # Without the trimming program the data queue may not drop early, so it is this many plane bandwidth-delay products.
@@ -43,8 +41,6 @@ DATA_LIMIT_BDPS = 4
 # Kernel memory, measured on Linux 6.18: an empty namespace, a veth pair with two queues. See bench/fabric_build.py.
 NAMESPACE_BYTES = 260_000
 LINK_BYTES = 150_000
-# ff02::16, which the kernel resolves for the MLD report of every port that comes up in a switch.
-MULTICAST_NEIGHBOURS_PER_PORT = 1
 
 # Set on `default` before a port exists: no duplicate detection delay, no router solicitations, no addresses invented.
 SWITCH_SYSCTLS = (
@@ -65,7 +61,7 @@ _FABRIC_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?\Z")
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What the machine must have: kernel memory, neighbour entries (a table shared by all namespaces), descriptors."""
+    """What the machine must have: kernel memory, permanent neighbour entries (not limited, see apply), descriptors."""
 
     memory_bytes: int
     neighbours: int
@@ -124,7 +120,7 @@ class Plan:
         nodes, links = len(self.topology.nodes), len(self.topology.links)
         return Needs(
             memory_bytes=nodes * NAMESPACE_BYTES + links * LINK_BYTES,
-            neighbours=switch_ports * (1 + MULTICAST_NEIGHBOURS_PER_PORT),
+            neighbours=switch_ports,
             descriptors=2 * nodes + 64,
         )
 
@@ -142,7 +138,7 @@ class Plan:
     def veth_ops(self) -> tuple[CreateVeth, ...]:
         ports = self.ports
         return tuple(
-            CreateVeth(link.name, ports[link.lower.name], ports[link.upper.name], LINK_MTU_BYTES)
+            CreateVeth(link.name, ports[link.lower.name], ports[link.upper.name], self.topology.link_mtu_bytes)
             for link in self.topology.links
         )
 

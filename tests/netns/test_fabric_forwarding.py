@@ -1,5 +1,6 @@
 """Frames along uSID lists through the kernel of every switch: each arrives where its list says, and nowhere else."""
 
+import dataclasses
 import os
 import signal
 import struct
@@ -165,6 +166,13 @@ def test_frames_sent_at_once_after_building_all_arrive():
             for path in all_paths(kit.TINY, 0, 3):
                 kit.send(ports, net, 0, path.plane, path.destination, mark)
             assert len(kit.received(ports, mark, 0.01, at_least=4)) == 4
+
+
+def test_every_port_has_the_mtu_of_the_topology():
+    topology = dataclasses.replace(kit.SMALLEST, link_mtu_bytes=4300)
+    with MrcNet(topology, kit.fabric_name("mtu")) as net:
+        for spec in net.plan.ports.values():
+            assert " mtu 4300 " in net[spec.node].pexec(f"ip -o link show {spec.port.ifname}")[0]
 
 
 def test_hosts_say_nothing_on_their_own():
