@@ -36,6 +36,10 @@ class Entry:
 
 
 COMMANDS: dict[str, dict[str, Entry]] = {
+    "Run": {
+        "run": Entry("mrcemu.cli.run:run_app", "Run scenarios and judge what they expect."),
+        "report": Entry("mrcemu.cli.run:report_app", "Rebuild the report of a results folder."),
+    },
     "Look": {
         "doctor": Entry("mrcemu.cli.doctor:app", "Check kernel, tools, rights and limits; the fix for each failure."),
         "topo": Entry("mrcemu.cli.topo:app", "Show a topology file: counts, addressing, paths, drawings."),
