@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 import socket
 import struct
 from collections.abc import Sequence
@@ -36,6 +37,8 @@ _STATUS = struct.Struct("=I")
 _PACKET_TYPE_AT = 32 + 10  # sll_pkttype of the sockaddr_ll behind the 32-byte header
 BLOCK_BYTES = 1 << 16  # ours: 195 frames of 256 bytes, and an allocation the kernel rarely refuses
 
+_libc = ctypes.CDLL(None, use_errno=True)
+
 BpfProgram = Sequence[tuple[int, int, int, int]]
 
 
@@ -56,6 +59,16 @@ class CapturedFrame:
 def frame_slot_bytes(snaplen: int) -> int:
     """Ring bytes one frame of `snaplen` captured bytes takes."""
     return -(-(_MAC_OFFSET_BYTES + snaplen) // _ALIGNMENT) * _ALIGNMENT
+
+
+def _set_option_unlocked(sock: socket.socket, level: int, option: int, value: bytes) -> None:
+    """setsockopt without holding Python's lock, which the method of `socket` keeps.
+
+    Making a ring waits for an RCU grace period, 10 ms and more; threads that open many can wait for the same one.
+    """
+    if _libc.setsockopt(sock.fileno(), level, option, value, len(value)) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
 
 
 class Ring:
@@ -97,7 +110,7 @@ class Ring:
             self._attach(bpf)
         self._socket.setsockopt(SOL_PACKET, PACKET_VERSION, TPACKET_V2)
         request = struct.pack("=IIII", self._block_bytes, self._blocks, self._slot_bytes, self._slots)
-        self._socket.setsockopt(SOL_PACKET, PACKET_RX_RING, request)
+        _set_option_unlocked(self._socket, SOL_PACKET, PACKET_RX_RING, request)
         ring = mmap.mmap(self._socket.fileno(), self._block_bytes * self._blocks)
         self._socket.bind((ifname, ETH_P_ALL))
         return ring
