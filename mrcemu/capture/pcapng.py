@@ -34,8 +34,11 @@ _INBOUND, _OUTBOUND = 1, 2  # epb_flags bits 0 and 1
 _NANOSECONDS = b"\x09"
 
 _BLOCK = struct.Struct("<II")
-_EPB = struct.Struct("<IIIII")
-_FLAGS_AND_END = struct.Struct("<HHIHH")
+_EPB = struct.Struct("<IIIII")  # tap, time high and low, captured and original length
+_EPB_HEAD = struct.Struct("<IIIIIII")  # the same behind block type and length
+_EPB_TAIL = struct.Struct("<HHIHHI")  # the flags option, the end of options, the block length again
+_EPB_FIXED_BYTES = _EPB_HEAD.size + _EPB_TAIL.size
+_PADDING = (b"", b"\0", b"\0\0", b"\0\0\0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +90,13 @@ class PcapngWriter:
 
 
 def _packet(tap: int, frame: CapturedFrame) -> bytes:
-    head = _EPB.pack(tap, frame.time_ns >> 32, frame.time_ns & 0xFFFFFFFF, len(frame.data), frame.length_bytes)
-    direction = _OUTBOUND if frame.outgoing else _INBOUND
-    return _block(ENHANCED_PACKET, head + _padded(frame.data) + _FLAGS_AND_END.pack(EPB_FLAGS, 4, direction, 0, 0))
+    time_ns, data, original, outgoing = frame
+    captured = len(data)
+    padding = _PADDING[-captured % 4]
+    length = _EPB_FIXED_BYTES + captured + len(padding)
+    head = _EPB_HEAD.pack(ENHANCED_PACKET, length, tap, time_ns >> 32, time_ns & 0xFFFFFFFF, captured, original)
+    direction = _OUTBOUND if outgoing else _INBOUND
+    return b"".join((head, data, padding, _EPB_TAIL.pack(EPB_FLAGS, 4, direction, 0, 0, length)))
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ import os
 import subprocess
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,10 +24,9 @@ from mrcemu.capture.ring import BpfProgram, CapturedFrame, Ring
 from mrcemu.capture.targets import Tap
 from mrcemu.errors import UnfitEnvironmentError, UsageError
 
-# Ours: reading at intervals instead of waking for every frame keeps the tap off the cores the fabric needs. A ring of
-# `RING_BYTES_MAX` then holds 300,000 frames a second of 256 bytes.
+# Ours: reading at intervals instead of waking for every frame keeps the tap off the cores the fabric needs.
 READ_INTERVAL_S = 0.02
-RING_BYTES_MAX = 2 << 20
+RING_BYTES_MAX = 8 << 20  # 25,000 frames of 256 bytes: a second of a busy port, if the machine is that late
 RING_BYTES_MIN = 256 << 10
 RING_BUDGET_BYTES = 128 << 20  # ours, for all taps of a session together: rings are locked memory
 # Opening and closing a ring waits for the kernel (RCU grace periods, 20 to 40 ms); 64 at a time share the wait: 512
@@ -73,6 +73,10 @@ def _create(path: Path, overwrite: bool) -> BinaryIO:
         raise UsageError(f"cannot write {path}: {error.strerror}") from None
     hand_to_caller(path)
     return stream
+
+
+def _stamp(item: tuple[int, CapturedFrame]) -> int:
+    return item[1].time_ns
 
 
 class CaptureSession:
@@ -188,12 +192,12 @@ class CaptureSession:
     def _drain(self, write_until_ns: int | None) -> None:
         for number, ring in enumerate(self._rings):
             self._held.extend([(number, frame) for frame in ring.read_frames()])
-        self._held.sort(key=lambda item: item[1].time_ns)
-        ready = self._held
+        self._held.sort(key=_stamp)
+        ready = len(self._held)
         if write_until_ns is not None:
-            ready = [item for item in self._held if item[1].time_ns <= write_until_ns]
-        self._held = self._held[len(ready) :]
-        self._write(ready)
+            ready = bisect_right(self._held, write_until_ns, key=_stamp)
+        self._write(self._held[:ready])
+        del self._held[:ready]
 
     def _write(self, frames: list[tuple[int, CapturedFrame]]) -> None:
         if self._room >= 0:
