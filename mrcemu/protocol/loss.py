@@ -16,7 +16,6 @@ if it comes sooner than its newest transmission can have been answered, the loss
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from mrcemu.protocol.config import TransportConfig
@@ -104,26 +103,31 @@ class LossDetector:
     def find_by_report(self, first_psn: int, last_psn: int) -> list[tuple[Flight, str]]:
         """Lost transmissions by rules (a) and (b), among PSNs the newest report covers; marks them LOST."""
         lost: list[tuple[Flight, str]] = []
-        for entry in self._touched:
-            flights = entry.flights
-            while flights and flights[0].state != IN_FLIGHT:
-                flights.popleft()
-            if flights and flights[0].serial < entry.acked_serial:
-                self._collect_same_ev(flights, entry.acked_serial, first_psn, last_psn, lost)
-        self._touched.clear()
+        if self._touched:
+            # A path stays under suspicion while something older than its newest arrival is unaccounted for.
+            self._touched = {e for e in self._touched if self._collect_same_ev(e, first_psn, last_psn, lost)}
         self._collect_by_guard(first_psn, last_psn, lost)
         return lost
 
     @staticmethod
-    def _collect_same_ev(
-        flights: Iterable[Flight], acked_serial: int, first: int, last: int, lost: list[tuple[Flight, str]]
-    ) -> None:
+    def _collect_same_ev(entry: EvEntry, first: int, last: int, lost: list[tuple[Flight, str]]) -> bool:
+        """Judge one path by rule (a); whether an older transmission remains that the report does not cover."""
+        flights, acked_serial = entry.flights, entry.acked_serial
+        while flights and flights[0].state != IN_FLIGHT:
+            flights.popleft()
+        if not flights or flights[0].serial >= acked_serial:
+            return False
+        uncovered = False
         for flight in flights:
             if flight.serial >= acked_serial:
                 break
-            if flight.state == IN_FLIGHT and first <= flight.psn <= last:
-                flight.state = LOST
-                lost.append((flight, "sack_gap"))
+            if flight.state == IN_FLIGHT:
+                if first <= flight.psn <= last:
+                    flight.state = LOST
+                    lost.append((flight, "sack_gap"))
+                else:
+                    uncovered = True
+        return uncovered
 
     def _collect_by_guard(self, first: int, last: int, lost: list[tuple[Flight, str]]) -> None:
         order = self._order

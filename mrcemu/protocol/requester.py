@@ -317,16 +317,26 @@ class Requester:
         self._spray.apply(blamed, EvInput.EXONERATED, "spurious", now_ns)
 
     def receive_transport_ack(self, syndrome: int, msn24: int, psn24: int, now_ns: int) -> None:
-        """Complete messages in order up to the peer's MSN, or fail on a NAK (sources 2.13, 3.7)."""
-        if syndrome != AethSyndrome.ACK:
-            self._fail(_NAK_MEANING.get(syndrome, f"peer sent NAK {syndrome:#x}"), now_ns)
-            return
-        cack = wire_psn.expand(psn24, self._una)
+        """Complete messages in order up to the peer's MSN; then fail, if it is a NAK (sources 2.13, 3.7)."""
+        is_nak = syndrome != AethSyndrome.ACK
         msn = wire_psn.expand(msn24, self._completed_msn)
+        # A NAK's PSN is the refused packet; what it acknowledges are the messages below its MSN.
+        cack = self._last_psn_below(msn) if is_nak else wire_psn.expand(psn24, self._una)
         if cack >= self._next_psn or msn > self._next_msn:
             self.counters.bad_acks += 1
-            return
-        self._advance(cack, now_ns)
+        else:
+            self._advance(cack, now_ns)
+            self._complete_below(msn, now_ns)
+        if is_nak:
+            self._fail(_NAK_MEANING.get(syndrome, f"peer sent NAK {syndrome:#x}"), now_ns)
+
+    def _last_psn_below(self, msn: int) -> int:
+        """The last PSN of the messages before `msn`, of those sent completely; una - 1 if there are none."""
+        sent = [message.last_psn for message in self._incomplete if message.msn < msn]
+        return max([self._una - 1, *sent])
+
+    def _complete_below(self, msn: int, now_ns: int) -> None:
+        """Complete messages before `msn` in order; the peer cannot have what was never acknowledged."""
         while self._incomplete and self._incomplete[0].msn < msn:
             message = self._incomplete[0]
             if not self._message_acknowledged(message):

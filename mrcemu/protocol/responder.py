@@ -153,14 +153,18 @@ class Responder:
 
     # -- answers --------------------------------------------------------------------------------------------------
 
+    def _mark_of(self, packet: fast.Received) -> SackMark:
+        """What a packet's congestion mark says of its path; counted."""
+        if not packet.ecn_ce:
+            return SackMark.NONE
+        self.counters.marked += 1
+        return SackMark.SKIP_ONCE
+
     def _maybe_sack(self, packet: fast.Received, psn: int, timestamp: int, length: int) -> None:
         """The SACK triggers: bytes received, AckReq, CE, rtx (sources 3.5)."""
         self._sack_credit_bytes += max(length, self._min_add_bytes)
-        if packet.ecn_ce:
-            self.counters.marked += 1
-            self._sack(packet, psn, timestamp, SackMark.SKIP_ONCE)
-        elif packet.ackreq or packet.rtx or self._sack_credit_bytes >= self._threshold_bytes:
-            self._sack(packet, psn, timestamp, SackMark.NONE)
+        if packet.ecn_ce or packet.ackreq or packet.rtx or self._sack_credit_bytes >= self._threshold_bytes:
+            self._sack(packet, psn, timestamp, self._mark_of(packet))
 
     def _sack(self, packet: fast.Received, psn: int, timestamp: int, mark: int, probe_id: int | None = None) -> None:
         """Queue one SACK echoing the packet's EV, timestamp and rtx bit."""
@@ -188,8 +192,7 @@ class Responder:
 
     def receive_probe(self, packet: fast.Received, probe_id: int, timestamp: int) -> None:
         """Answer a reliability probe with a SACK (pr = 1), and repeat the Transport ACK: it may be lost (ours)."""
-        mark = SackMark.SKIP_ONCE if packet.ecn_ce else SackMark.NONE
-        self._sack(packet, self.window.cack, timestamp, mark, probe_id)
+        self._sack(packet, self.window.cack, timestamp, self._mark_of(packet), probe_id)
         if self._completed_msn:
             self._transport_ack()
 
@@ -204,7 +207,7 @@ class Responder:
             self._nack(packet, psn, NackReason.PSN_OOR_WINDOW, timestamp)
             return
         self.counters.duplicates += 1
-        self._sack(packet, psn, timestamp, SackMark.NONE)
+        self._sack(packet, psn, timestamp, self._mark_of(packet))
         if arrival is Arrival.DUPLICATE and self._completed_msn:
             self._transport_ack()
 
