@@ -1,0 +1,206 @@
+"""Time from nothing to a ready eight-plane fabric, against stock Mininet commanded to the very same kernel state.
+
+    sudo .venv/bin/python bench/fabric_build.py [--json] [--repeat 5]
+
+Both sides run in this process, one after the other. The reference uses Mininet's own node and link classes, one shell
+a node and one command a setting, as its users do; afterwards routes, neighbours, queues and classes of both are read
+back by the same code and must be equal, or the comparison is void. Prints times, their ratio and memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from mininet.link import Link
+from mininet.net import Mininet
+from mininet.node import Node
+
+from mrcemu.fabric import namespaces, ops, tables, tc
+from mrcemu.fabric.net import MrcNet
+from mrcemu.fabric.netlink import NetlinkSocket
+from mrcemu.fabric.nodes import Nodes
+from mrcemu.fabric.plan import Plan
+from mrcemu.topology.model import Topology
+
+RATE_BPS = 25_000_000
+EIGHT_PLANES = Topology("eight-plane", 8, 4, 4, 4, RATE_BPS, RATE_BPS, 4000, 4096)
+TARGET_RATIO = 0.1
+
+
+class StockMininet(Mininet):  # type: ignore[misc]  # Mininet carries no types
+    """Mininet as it is, except that it must not raise the limits of the whole machine."""
+
+    inited = True
+
+
+def free_bytes() -> int:
+    """Memory that is free or could be at once."""
+    with open("/proc/meminfo", encoding="ascii") as file:
+        values = {line.split(":")[0]: int(line.split()[1]) for line in file}
+    return 1024 * sum(values[key] for key in ("MemFree", "Buffers", "Cached", "SReclaimable"))
+
+
+def prefix_text(prefix: bytes) -> str:
+    return f"{prefix[:2].hex()}:{prefix[2:4].hex()}:{prefix[4:6].hex()}::/48"
+
+
+def commands(operation: ops.Operation) -> Iterator[str]:
+    """One operation as a person would type it."""
+    match operation:
+        case ops.Sysctl(_, key, value):
+            yield f"sysctl -q -w {key.replace('/', '.')}={value}"
+        case ops.LoopbackUp():
+            yield "ip link set lo up"
+        case ops.LinkUp(spec):
+            yield f"ip link set {spec.port.ifname} up"
+        case ops.AddNeighbour(spec, mac):
+            yield f"ip -6 neigh add fe80::1 lladdr {mac.hex(':')} dev {spec.port.ifname} nud permanent"
+        case ops.AddRoute(spec, prefix):
+            yield f"ip -6 route add {prefix_text(prefix)} via fe80::1 dev {spec.port.ifname} proto static"
+        case ops.AddSidRoute(_, prefix):
+            flavour = "encap seg6local action End flavors next-csid lblen 32 nflen 16"
+            yield f"ip -6 route add local {prefix_text(prefix)} {flavour} dev lo proto static"
+        case ops.AddQueue(spec, limits):
+            yield from queue_commands(spec.port.ifname, limits)
+
+
+def queue_commands(ifname: str, limits: ops.QueueLimits) -> Iterator[str]:
+    """The nine tc commands of one port."""
+    rate = limits.rate_bps
+    data = rate * tc.DATA_SHARE_PERCENT // 100
+    tail = f"ceil {rate}bit burst {limits.burst_bytes} cburst {limits.burst_bytes} quantum {tc.QUANTUM_BYTES}"
+    yield f"tc qdisc add dev {ifname} root handle 1: stab overhead 0 linklayer ethernet htb default 20"
+    yield f"tc class add dev {ifname} parent 1: classid 1:1 htb rate {rate}bit {tail}"
+    yield f"tc class add dev {ifname} parent 1:1 classid 1:10 htb rate {rate - data}bit {tail} prio 0"
+    yield f"tc class add dev {ifname} parent 1:1 classid 1:20 htb rate {data}bit {tail} prio 1"
+    yield f"tc qdisc add dev {ifname} parent 1:10 handle 10: bfifo limit {limits.control_limit_bytes}"
+    yield f"tc qdisc add dev {ifname} parent 1:20 handle 20: bfifo limit {limits.data_limit_bytes}"
+    for dscp in tc.CONTROL_DSCPS:
+        match = f"u32 match u32 {dscp << 22:#x} {0x3F << 22:#x} at 0"
+        yield f"tc filter add dev {ifname} parent 1: protocol ipv6 prio 1 {match} flowid 1:10"
+
+
+def build_stock(planned: Plan) -> StockMininet:
+    """The same fabric through Mininet's own classes and `node.cmd`."""
+    net = StockMininet(topo=None, build=False, controller=None, host=Node, switch=Node, link=Link)
+    for node in planned.topology.nodes:
+        net.addHost(node)
+        for sysctl in planned.namespace_sysctls(node):
+            run(net, node, sysctl)
+    for link in planned.topology.links:
+        lower, upper = planned.ports[link.lower.name], planned.ports[link.upper.name]
+        names = {"intfName1": lower.port.ifname, "intfName2": upper.port.ifname}
+        net.addLink(lower.node, upper.node, addr1=lower.mac.hex(":"), addr2=upper.mac.hex(":"), **names)
+    for node, operations in planned.node_ops.items():
+        for spec in planned.ports_by_node[node]:
+            net[node].cmd(f"ip link set {spec.port.ifname} down mtu {planned.topology.link_mtu_bytes}")
+        for operation in operations:
+            run(net, node, operation)
+    return net
+
+
+def run(net: StockMininet, node: str, operation: ops.Operation) -> None:
+    for command in commands(operation):
+        if complaint := net[node].cmd(command).strip():
+            raise SystemExit(f"{node}: {command}: {complaint}")
+
+
+def state_of(sock: NetlinkSocket) -> dict[str, list[Any]]:
+    """What forwards and shapes in one namespace, without interface indexes."""
+    classes = [item for ifindex in {q.ifindex for q in tables.qdiscs(sock)} for item in tables.classes(sock, ifindex)]
+    routes = [route for route in tables.routes(sock) if route.prefix_bits == 48]
+    return {
+        "routes": sorted((r.table, r.prefix, r.kind, r.gateway, r.flavour) for r in routes),
+        "neighbours": sorted((n.address, n.mac) for n in tables.neighbours(sock)),
+        "qdiscs": sorted(
+            (q.handle, q.parent, q.kind, b"" if q.kind == "htb" else q.options) for q in tables.qdiscs(sock)
+        ),
+        "classes": sorted((c.handle, c.parent, c.rate_bytes, c.ceil_bytes, c.priority) for c in classes),
+    }
+
+
+@contextmanager
+def stock_sockets(net: StockMininet) -> Iterator[Nodes]:
+    nodes = Nodes()
+    with namespaces.returning_home():
+        for node in net:
+            fd = os.open(f"/proc/{net[node].pid}/ns/net", os.O_RDONLY)
+            namespaces.setns(fd)
+            os.close(fd)
+            nodes.add(node, NetlinkSocket())
+    try:
+        yield nodes
+    finally:
+        nodes.close()
+
+
+def measure_ours(topology: Topology, repeat: int) -> tuple[dict[str, float], dict[str, Any], Plan]:
+    """Median build and removal in seconds, memory in MiB, and the kernel state that was reached."""
+    builds, downs, used = [], [], []
+    for _ in range(repeat):
+        before = free_bytes()
+        net = MrcNet(topology, f"bench{os.getpid()}")
+        begun = time.perf_counter()
+        net.build()
+        builds.append(time.perf_counter() - begun)
+        try:
+            used.append((before - free_bytes()) / 2**20)
+            state = {node: state_of(net.nodes_io[node]) for node in net.nodes_io}
+            planned = net.plan
+        finally:
+            begun = time.perf_counter()
+            net.stop()
+            downs.append(time.perf_counter() - begun)
+        time.sleep(1)  # the kernel frees namespaces after their names are gone
+    found = {"build_s": builds, "down_s": downs, "memory_mib": used}
+    return {key: statistics.median(values) for key, values in found.items()}, state, planned
+
+
+def measure_stock(planned: Plan) -> tuple[dict[str, float], dict[str, Any]]:
+    before = free_bytes()
+    begun = time.perf_counter()
+    net = build_stock(planned)
+    built = time.perf_counter() - begun
+    try:
+        used = (before - free_bytes()) / 2**20
+        with stock_sockets(net) as nodes:
+            state = {node: state_of(nodes[node]) for node in nodes}
+    finally:
+        begun = time.perf_counter()
+        net.stop()
+        down = time.perf_counter() - begun
+    return {"build_s": built, "down_s": down, "memory_mib": used}, state
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="builds of ours; the median counts")
+    options = parser.parse_args()
+    ours, our_state, planned = measure_ours(EIGHT_PLANES, options.repeat)
+    stock, stock_state = measure_stock(planned)
+    same = our_state == stock_state
+    ratio = ours["build_s"] / stock["build_s"]
+    result = {"ours": ours, "stock_mininet": stock, "same_kernel_state": same, "build_ratio": ratio}
+    if options.json:
+        print(json.dumps(result))
+    else:
+        print(f"{'':14}{'build':>9}{'removal':>9}{'memory':>10}")
+        for name, row in (("mrcemu", ours), ("stock Mininet", stock)):
+            print(f"{name:14}{row['build_s']:8.2f}s{row['down_s']:8.2f}s{row['memory_mib']:7.0f}MiB")
+        print(
+            f"same kernel state: {same}; build time ratio 1/{1 / ratio:.0f} (target at most 1/{1 / TARGET_RATIO:.0f})"
+        )
+    return 0 if same and ratio <= TARGET_RATIO else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
