@@ -28,7 +28,7 @@ def expected_transitions() -> dict[tuple[EvState, EvInput], EvState]:
 EXPECTED = expected_transitions()
 
 
-@pytest.mark.parametrize(("pair", "after"), EXPECTED.items(), ids=lambda item: str(item))
+@pytest.mark.parametrize(("pair", "after"), EXPECTED.items(), ids=str)
 def test_each_input_moves_each_state_as_the_sources_say(pair: tuple[EvState, EvInput], after: EvState) -> None:
     assert TRANSITIONS[pair] is after
 

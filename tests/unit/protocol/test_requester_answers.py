@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import pytest
 from transport_kit import LOCAL_QPN, MTU, Bench, Data
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 from transport_kit import DSCP, MTU, TINY, Bench, Data
 
-from mrcemu.protocol.events import EvChanged, LossWasSpurious, PacketLost, QpFailed, Retransmitted, TimerExpired
 from mrcemu.protocol.ev import EvState
+from mrcemu.protocol.events import EvChanged, LossWasSpurious, PacketLost, QpFailed, Retransmitted, TimerExpired
 
 
 def one_ev_a_plane(**overrides: object) -> Bench:

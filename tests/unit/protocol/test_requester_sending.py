@@ -111,7 +111,7 @@ def test_a_gibibyte_is_cut_without_holding_it() -> None:
 @pytest.mark.parametrize("length", [-1, (1 << 30) + 1])
 def test_a_length_outside_0_to_1_gib_is_refused(length: int) -> None:
     bench = Bench()
-    with pytest.raises(QpError, match="0 .. 1073741824 bytes"):
+    with pytest.raises(QpError, match=r"0 \.\. 1073741824 bytes"):
         bench.post(length, CountingSource())
     assert bench.frames() == []
 
