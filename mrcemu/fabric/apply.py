@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 
 from mrcemu.errors import UnfitEnvironmentError
@@ -48,9 +48,8 @@ def apply(planned: Plan, progress: Progress | None = None) -> Nodes:
     return nodes
 
 
-def undo(planned: Plan, recorded: Iterable[ProcessId] = ()) -> None:
+def undo(names: Sequence[str], recorded: Iterable[ProcessId] = ()) -> None:
     """Unmake a fabric: recorded processes, those in its namespaces, then the namespaces with all links. Idempotent."""
-    names = list(planned.namespaces.values())
     inodes = [inode for name in names if (inode := namespaces.inode_of(name)) is not None]
     processes.end({*recorded, *processes.inside_namespaces(inodes)}, grace_s=1.0)
     for name in names:

@@ -73,6 +73,11 @@ class Journal:
         """The plan the fabric was built from, from the record alone."""
         return plan(topology_from_dict(self.record["topology"]), self.name, self.record["ifindex_base"])
 
+    @property
+    def namespaces(self) -> list[str]:
+        """The names to be removed, recorded as such: removal must not depend on planning the same way as then."""
+        return list(self.record["namespaces"])
+
     def set_owner(self, owner: ProcessId) -> None:
         """Record another process as the owner, e.g. after a fork."""
         self.record["owner"] = asdict(owner)
@@ -105,19 +110,22 @@ def create(topology: Topology, name: str, topology_text: str = "") -> Journal:
     check_fabric_name(name)
     with locked():
         directory = RUN_DIR / name
-        if directory.exists():
+        if (directory / _RECORD).exists():
             raise UsageError(f"a fabric named {name!r} already stands; `mrcemu down {name}` removes it")
         base = _free_ifindex_base(2 * len(topology.links))
-        _refuse_foreign_namespaces(plan(topology, name, base))
+        planned = plan(topology, name, base)
+        _refuse_foreign_namespaces(planned)
         record = {
             "name": name,
             "created_unix_s": time.time(),
             "owner": asdict(processes.own_process_id()),
             "ifindex_base": base,
+            "ifindex_count": planned.ifindex_count,
+            "namespaces": list(planned.namespaces.values()),
             "topology": asdict(topology),
             "topology_text": topology_text,
         }
-        directory.mkdir(mode=0o755)
+        directory.mkdir(mode=0o755, exist_ok=True)  # a killed run may have left it without a record
         _write_record(directory, record)
         if namespaces.prepare_directory():
             (RUN_DIR / _OWNS_MOUNT).touch()
@@ -156,7 +164,7 @@ def down(name: str) -> None:
     """Remove a fabric by its record: end its owner and processes, unmake it, forget it. UsageError if none stands."""
     journal = open_existing(name)
     processes.end([journal.owner])
-    undo(journal.plan, journal.recorded_processes())  # nothing to do where its owner has cleaned up itself
+    undo(journal.namespaces, journal.recorded_processes())  # nothing to do where its owner has cleaned up itself
     remove(journal)
 
 
@@ -224,10 +232,8 @@ def _refuse_foreign_namespaces(planned: Plan) -> None:
 
 def _free_ifindex_base(count: int) -> int:
     """The lowest run of `count` indexes that no standing fabric has."""
-    taken = sorted(
-        (planned.ifindex_base, planned.ifindex_base + planned.ifindex_count)
-        for planned in (open_existing(name).plan for name in _recorded_names())
-    )
+    records = [_read_record(RUN_DIR / name) for name in _recorded_names()]
+    taken = sorted((record["ifindex_base"], record["ifindex_base"] + record["ifindex_count"]) for record in records)
     base = FIRST_IFINDEX
     for start, end in taken:
         if base + count <= start:
@@ -241,6 +247,6 @@ def _free_ifindex_base(count: int) -> int:
 def _remove_shared_state() -> None:
     """Nothing stands: take back the mount on /run/netns if we made it, and our own directory."""
     if (RUN_DIR / _OWNS_MOUNT).exists():
-        namespaces.remove_directory_if_unused()
+        namespaces.release_directory()
         (RUN_DIR / _OWNS_MOUNT).unlink()
     # The lock file stays: unlinking it would let two holders lock different files.

@@ -6,8 +6,10 @@ fabric. Owns shells; refuses to configure anything.
 
 from __future__ import annotations
 
+import os
 import shutil
-from subprocess import Popen
+import signal
+from subprocess import Popen, TimeoutExpired
 from typing import TYPE_CHECKING, Any
 
 from mininet.link import Intf, Link
@@ -18,6 +20,9 @@ from mrcemu.errors import UnfitEnvironmentError
 if TYPE_CHECKING:
     from mrcemu.fabric.net import MrcNet
 
+# A shell that was hung up leaves within milliseconds.
+SHELL_GRACE_S = 1.0
+
 
 class MrcNode(Node):  # type: ignore[misc]  # Mininet carries no types
     """A namespace with a shell that starts when it is first needed."""
@@ -27,7 +32,7 @@ class MrcNode(Node):  # type: ignore[misc]  # Mininet carries no types
     def __init__(self, name: str, net: MrcNet, **params: Any) -> None:
         self.net = net
         self._hold_shell = True
-        super().__init__(name, **{**params, "inNamespace": True})
+        super().__init__(name, **{**params, "inNamespace": True, "waitExited": False})
         self._hold_shell = False
 
     def startShell(self, mnopts: str | None = None) -> None:
@@ -70,8 +75,20 @@ class MrcNode(Node):  # type: ignore[misc]  # Mininet carries no types
         return process
 
     def terminate(self) -> None:
+        """End the shell; one that will not hang up is killed. Mininet would wait for it and keep the node for ever."""
+        shell = self.shell
         super().terminate()
         self._pid = None
+        if shell is None:
+            return
+        try:
+            shell.wait(SHELL_GRACE_S)
+        except TimeoutExpired:
+            os.killpg(shell.pid, signal.SIGKILL)
+            shell.wait()
+        for nodes in (Node.inToNode, Node.outToNode):
+            for fd in [fd for fd, node in nodes.items() if node is self]:
+                del nodes[fd]
 
     def config(self, **_params: Any) -> dict[str, Any]:
         """Nothing to configure."""

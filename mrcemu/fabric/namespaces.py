@@ -80,11 +80,12 @@ def prepare_directory() -> bool:
     return False
 
 
-def remove_directory_if_unused() -> None:
-    """Undo `prepare_directory` once no name of anybody is left in it."""
-    if not any(NETNS_DIR.iterdir()):
-        _libc.umount2(str(NETNS_DIR).encode(), MNT_DETACH)
-        NETNS_DIR.rmdir()
+def release_directory() -> None:
+    """Undo the mount of `prepare_directory` unless someone's namespace is mounted in it.
+
+    Not detached lazily and the directory left in place: both could hit a namespace that someone else is just making.
+    """
+    _libc.umount2(str(NETNS_DIR).encode(), 0)
 
 
 def create_and_enter(namespace: str, sysctls: Iterable[tuple[str, str]]) -> None:

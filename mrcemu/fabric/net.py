@@ -174,7 +174,7 @@ class MrcNet(Mininet):  # type: ignore[misc]  # Mininet carries no types
             if holder is not None:
                 holder.close()
         if self._journal is not None:
-            apply.undo(self.plan, self._journal.recorded_processes())
+            apply.undo(self._journal.namespaces, self._journal.recorded_processes())
             journals.remove(self._journal)
         self._healer = self._watch = self._nodes = self._faults = self._journal = None
         self._forget_mininet_objects()

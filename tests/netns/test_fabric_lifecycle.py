@@ -310,6 +310,32 @@ def test_progress_is_reported_and_ends_at_the_whole():
     }  # fmt: skip
 
 
+def test_the_mount_on_run_netns_is_taken_back_with_the_last_fabric():
+    if journal.list_standing() or mounts_on_netns():
+        pytest.skip("someone else uses /run/netns")
+    with MrcNet(kit.SMALLEST, kit.fabric_name("first")):
+        assert len(mounts_on_netns()) == 1
+        with MrcNet(kit.SMALLEST, kit.fabric_name("second")):
+            assert len(mounts_on_netns()) == 1
+        assert len(mounts_on_netns()) == 1
+    assert mounts_on_netns() == []
+
+
+def test_a_foreign_namespace_keeps_the_mount_on_run_netns():
+    foreign = kit.fabric_name("foreign")
+    with MrcNet(kit.SMALLEST, kit.fabric_name("under")):
+        subprocess.run(["ip", "netns", "add", foreign], check=True)
+    try:
+        subprocess.run(["ip", "netns", "exec", foreign, "true"], check=True)
+    finally:
+        subprocess.run(["ip", "netns", "del", foreign], check=True)
+
+
+def mounts_on_netns():
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return [line for line in lines if line.split()[4] == "/run/netns"]
+
+
 def test_watching_costs_one_descriptor_and_no_name_in_the_hosts_namespace():
     before = subprocess.run(["ip", "netns", "list-id"], capture_output=True, text=True, check=True).stdout
     with MrcNet(kit.TINY, kit.fabric_name("ids")) as net:

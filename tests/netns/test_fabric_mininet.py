@@ -2,11 +2,13 @@
 
 import io
 import os
+import time
 
 import fabric_support as kit
 import pytest
 from mininet.cli import CLI
 from mininet.log import lg
+from mininet.node import Node
 
 from mrcemu.errors import UsageError
 from mrcemu.fabric.net import MrcNet
@@ -111,6 +113,18 @@ def test_a_link_that_does_not_exist_is_named(net):
         net.configLinkStatus("h0", "h1", "down")
     with pytest.raises(UsageError, match="no node 'h9'"):
         net.configLinkStatus("h9", "h1", "down")
+
+
+def test_a_shell_that_ignores_hang_ups_does_not_hold_up_the_end():
+    with MrcNet(kit.SMALLEST, kit.fabric_name("deaf")) as net:
+        shell = net["h0"]
+        shell.cmd("trap '' HUP TERM")
+        shell.sendCmd("sleep 1000")
+        process = shell.shell
+        begun = time.monotonic()
+    assert time.monotonic() - begun < 5
+    assert process.returncode is not None
+    assert shell not in [*Node.inToNode.values(), *Node.outToNode.values()]
 
 
 def test_before_building_and_after_stopping_there_is_nothing_to_ask():

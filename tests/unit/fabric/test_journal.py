@@ -10,6 +10,7 @@ import pytest
 
 from mrcemu.errors import UsageError
 from mrcemu.fabric import journal, namespaces, processes
+from mrcemu.fabric.plan import plan
 from mrcemu.topology.model import QueueSpec, Topology, TrimmingSpec
 
 TINY = Topology("tiny", 2, 2, 2, 2, 25_000_000, 25_000_000, 4000, 4096)
@@ -96,6 +97,23 @@ def test_a_dead_owner_is_seen_as_dead_even_if_its_number_is_in_use():
     assert journal.list_standing()[0].owner_alive
     made.set_owner(processes.ProcessId(os.getpid(), 1))
     assert not journal.list_standing()[0].owner_alive
+
+
+def test_a_directory_that_a_killed_run_left_without_a_record_is_taken_over():
+    (journal.RUN_DIR / "x").mkdir(parents=True)
+    assert journal.create(TINY, "x").plan.fabric == "x"
+
+
+def test_removal_needs_no_plan(monkeypatch):
+    removed = []
+    monkeypatch.setattr(journal, "undo", lambda names, _: removed.extend(names))
+    made = journal.create(TINY, "x")
+    made.record["topology"] = {"name": "of another version"}
+    journal._write_record(made.directory, made.record)
+    made.set_owner(processes.ProcessId(os.getpid(), 1))
+    journal.down("x")
+    assert removed == list(plan(TINY, "x", 1000).namespaces.values())
+    assert journal.list_standing() == []
 
 
 def test_a_directory_without_a_record_is_not_a_fabric():
