@@ -55,7 +55,8 @@ $(STAMP): pyproject.toml $(PACKAGES_STAMP)
 
 $(PACKAGES_STAMP): Makefile
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-	  echo "mrcemu needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1 || echo missing): make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	  found=$$($(PYTHON) --version 2>/dev/null || echo not there); \
+	  echo "mrcemu needs Python 3.11 or newer; $(PYTHON) is $$found: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@missing=""; \
 	for tool in $(TOOLS); do \
 	  PATH="$$PATH:/usr/sbin:/sbin" command -v "$${tool%%:*}" >/dev/null || missing="$$missing $${tool##*:}"; \
