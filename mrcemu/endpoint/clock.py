@@ -10,19 +10,16 @@ import time
 
 
 class RunClock:
-    """`now_ns()` since the epoch; `from_realtime_ns` brings kernel stamps to the same scale."""
+    """`now_ns()` since the epoch; a kernel stamp minus `realtime_shift_ns` is on the same scale."""
 
-    __slots__ = ("_realtime_shift_ns", "epoch_ns")
+    __slots__ = ("epoch_ns", "realtime_shift_ns")
 
     def __init__(self, epoch_ns: int) -> None:
         self.epoch_ns = epoch_ns
-        self._realtime_shift_ns = _realtime_minus_monotonic_ns() + epoch_ns
+        self.realtime_shift_ns = _realtime_minus_monotonic_ns() + epoch_ns
 
     def now_ns(self) -> int:
         return time.monotonic_ns() - self.epoch_ns
-
-    def from_realtime_ns(self, stamp_ns: int) -> int:
-        return stamp_ns - self._realtime_shift_ns
 
 
 def _realtime_minus_monotonic_ns() -> int:

@@ -61,6 +61,7 @@ class _WorkerProcess:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
+                start_new_session=True,  # a scheduling group of its own, so that its priority counts
             )
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._next_id = 0
@@ -72,7 +73,7 @@ class _WorkerProcess:
         self._reading = asyncio.create_task(self._read(reader))
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
-        while line := await reader.readline():
+        while line := await self._next_line(reader):
             answer = json.loads(line)
             waiting = self._waiting.pop(answer["id"], None)
             if waiting is None or waiting.done():
@@ -85,6 +86,14 @@ class _WorkerProcess:
             if not waiting.done():
                 waiting.set_exception(EndpointError(f"endpoint process {self.process.pid} ended"))
         self._waiting.clear()
+
+    @staticmethod
+    async def _next_line(reader: asyncio.StreamReader) -> bytes:
+        """The next answer; empty when the process is gone, however it went."""
+        try:
+            return await reader.readline()
+        except ConnectionError:
+            return b""
 
     async def request(self, verb: str, arguments: Mapping[str, Any], timeout_s: float = REQUEST_TIMEOUT_S) -> Any:
         """Ask and wait; EndpointError if the worker refuses, dies or does not answer in time."""

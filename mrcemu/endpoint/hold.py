@@ -6,6 +6,7 @@ here, at the receiver. Queueing is real and needs nothing. Captures show frames 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from heapq import heappop, heappush
 
 from mrcemu.topology import timing
@@ -36,14 +37,16 @@ class DelayLine:
         self._heap: list[Held] = []
         self._sequence = 0
 
-    def hold(self, plane: int, frame: bytes, stamp_ns: int) -> None:
-        """Take a frame the kernel saw at `stamp_ns`."""
-        key = (frame[_INNER_SOURCE], len(frame))
-        delay = self._delay_ns.get(key)
-        if delay is None:
-            delay = self._compute(frame, key)
-        self._sequence += 1
-        heappush(self._heap, (stamp_ns + delay, self._sequence, plane, frame))
+    def hold(self, plane: int, frames: Iterable[tuple[int, bytes]], shift_ns: int) -> None:
+        """Take frames of one port as (kernel stamp, bytes); a stamp minus `shift_ns` is run clock time."""
+        heap, delays = self._heap, self._delay_ns
+        for stamp_ns, frame in frames:
+            key = (frame[_INNER_SOURCE], len(frame))
+            delay = delays.get(key)
+            if delay is None:
+                delay = self._compute(frame, key)
+            self._sequence += 1
+            heappush(heap, (stamp_ns - shift_ns + delay, self._sequence, plane, frame))
 
     def _compute(self, frame: bytes, key: tuple[bytes, int]) -> int:
         source, size = key

@@ -6,12 +6,12 @@ Owns the order of one step: release what has arrived, let timers run, hand event
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from mrcemu.endpoint import carrier
 from mrcemu.endpoint.clock import RunClock
 from mrcemu.endpoint.hold import DelayLine
-from mrcemu.endpoint.mmsg import BATCH, FrameReceiver
 from mrcemu.endpoint.ports import HostPort
 from mrcemu.endpoint.record import Recorder
 from mrcemu.protocol.config import TransportConfig
@@ -23,8 +23,10 @@ from mrcemu.topology import timing
 from mrcemu.topology.addressing import host_address
 from mrcemu.topology.model import Topology
 
-RECEIVE_WINDOWS = 4  # receive buffer of a port, in plane windows (1.5 BDP each)
-MIN_RECEIVE_FRAMES = 256
+RECEIVE_WINDOWS = 4  # receive ring of a port, in plane windows (1.5 BDP each)
+MIN_RECEIVE_FRAMES = 128
+MAX_RECEIVE_FRAMES = 4096
+OPENING_THREADS = 16
 # A full port is tried again after this share of a frame time: its queue of three frames never runs dry.
 RETRY_SHARE = 0.6
 
@@ -49,7 +51,6 @@ class HostEndpoint:
         clock: RunClock,
         config: TransportConfig,
         rng: Rng,
-        receiver: FrameReceiver,
     ) -> None:
         self.spec = spec
         self.recorder = Recorder()
@@ -57,8 +58,8 @@ class HostEndpoint:
         self.lags_ns: list[int] = []
         self._timer_due_ns: int | None = None
         self.clock = clock
-        self._receiver = receiver
         self._delay_line = DelayLine(topology, spec.host)
+        self._arrived: list[tuple[int, bytes]] = []
         identity = NicIdentity(spec.host, host_address(spec.host).packed, spec.port_macs, spec.gateway_macs)
         self.nic = Nic(topology, identity, config, rng, self.recorder.on_placed)
         frame_ns = topology.data_frame_bytes * 8 * timing.NS // topology.nic_rate_bps
@@ -70,11 +71,16 @@ class HostEndpoint:
     def _open_ports(topology: Topology, spec: HostSpec, frame_ns: int) -> list[HostPort]:
         frame = topology.data_frame_bytes
         window_frames = int(1.5 * timing.plane_bdp_bytes(topology)) // frame + 1
-        receive = max(MIN_RECEIVE_FRAMES, RECEIVE_WINDOWS * window_frames * topology.planes) * 2 * frame
-        return [
-            HostPort(spec.netns_path, f"p{plane}", plane, frame_bytes=frame, frame_ns=frame_ns, receive_bytes=receive)
-            for plane in range(topology.planes)
-        ]
+        receive = min(MAX_RECEIVE_FRAMES, max(MIN_RECEIVE_FRAMES, RECEIVE_WINDOWS * window_frames))
+
+        def open_port(plane: int) -> HostPort:
+            return HostPort(
+                spec.netns_path, f"p{plane}", plane, frame_bytes=frame, frame_ns=frame_ns, receive_frames=receive
+            )
+
+        # Threads, because each port waits for the kernel; a namespace is entered per thread.
+        with ThreadPoolExecutor(OPENING_THREADS) as pool:
+            return list(pool.map(open_port, range(topology.planes)))
 
     def _watch_carrier(self, topology: Topology, spec: HostSpec) -> carrier.CarrierWatch:
         names = [f"p{plane}" for plane in range(topology.planes)]
@@ -88,15 +94,14 @@ class HostEndpoint:
 
     # -- readiness ------------------------------------------------------------------------------------------------
 
-    def on_readable(self, plane: int) -> None:
-        """Frames wait on a port: take them all and hold them until their time."""
-        fd, hold, to_run = self.ports[plane].fileno(), self._delay_line.hold, self.clock.from_realtime_ns
-        while True:
-            frames = self._receiver.receive(fd)
-            for frame, stamp_ns in frames:
-                hold(plane, frame, to_run(stamp_ns))
-            if len(frames) < BATCH:
-                return
+    def collect(self) -> None:
+        """Take what has arrived on any port and hold it until its time."""
+        frames = self._arrived
+        for port in self.ports:
+            port.ring.take(frames)
+            if frames:
+                self._delay_line.hold(port.plane, frames, self.clock.realtime_shift_ns)
+                frames.clear()
 
     def on_carrier_readable(self) -> None:
         """The kernel announced link changes."""
@@ -114,11 +119,13 @@ class HostEndpoint:
 
     # -- one step -------------------------------------------------------------------------------------------------
 
-    def step(self, now_ns: int) -> None:
-        """Do all that is due at `now_ns`."""
+    def step(self, now_ns: int) -> bool:
+        """Do all that is due at `now_ns`; whether a frame had arrived."""
+        self.collect()
         nic = self.nic
         pop = self._delay_line.pop_due
         lags = self.lags_ns
+        before = len(lags)
         while (held := pop(now_ns)) is not None:
             lags.append(now_ns - held[0])
             nic.receive_frame(held[2], held[3], now_ns)
@@ -127,6 +134,7 @@ class HostEndpoint:
             nic.handle_timer(now_ns)
         self._hand_on_events()
         self._send(now_ns)
+        return len(lags) > before
 
     def _hand_on_events(self) -> None:
         next_event = self.nic.next_event

@@ -1,7 +1,7 @@
-"""The event loop of a worker process: sleep until something is due, drain sockets, step hosts.
+"""The event loop of a worker process: sleep until something is due, then step hosts.
 
-Owns pacing. While packets fly it wakes at most once a tick (`TICK_SHARE` of base RTT) and does not wake for arrivals:
-every frame is held for longer than a tick anyway, so arrivals are collected in passing. When nothing is due for longer
+Owns pacing. Frames are released in ticks (`TICK_SHARE` of base RTT) counted from the last release, so a lone frame is on
+time; arrivals wake nothing while packets fly: every frame is held for longer than a tick. When nothing is due for longer
 it waits in epoll. The garbage collector is frozen and off: per-packet objects have no cycles.
 """
 
@@ -19,6 +19,8 @@ TICK_SHARE = 0.02
 IDLE_WAIT_NS = 50_000_000
 # Below this the loop sleeps; above, it waits in epoll, whose timeout is in whole milliseconds.
 SLEEP_BELOW_NS = 2_000_000
+# While packets fly, carrier and control channel are looked at this often.
+POLL_EVERY_NS = 1_000_000
 
 
 class EndpointLoop:
@@ -33,7 +35,8 @@ class EndpointLoop:
         self._timers: list[tuple[int, Callable[[int], None]]] = []
         self._stopping = False
         self.steps = 0
-        self._woke_ns = 0
+        self._released_ns = 0
+        self._polled_ns = 0
 
     def watch(self, fd: int, handler: Callable[[], None]) -> None:
         """Call `handler` when `fd` is readable."""
@@ -45,7 +48,7 @@ class EndpointLoop:
         self._hosts.append(host)
         self._tick_ns = int(base_rtt_ns * TICK_SHARE)
         for port in host.ports:
-            self.watch(port.fileno(), lambda plane=port.plane: host.on_readable(plane))  # type: ignore[misc]
+            self._epoll.register(port.fileno(), select.EPOLLIN)  # only to end a long wait: `step` reads the rings
         self.watch(host.carrier.fileno(), host.on_carrier_readable)
 
     def at(self, due_ns: int, action: Callable[[int], None]) -> None:
@@ -62,7 +65,6 @@ class EndpointLoop:
         gc.disable()
         try:
             while not self._stopping:
-                self._poll(0)
                 self._step()
                 self._wait()
         finally:
@@ -71,18 +73,21 @@ class EndpointLoop:
     def _poll(self, timeout_s: float) -> None:
         handlers = self._handlers
         for fd, _ in self._epoll.poll(timeout_s, 256):
-            handlers[fd]()
+            handler = handlers.get(fd)
+            if handler is not None:
+                handler()
 
     def _step(self) -> None:
         self.steps += 1
-        now_ns = self._woke_ns = self._clock.now_ns()
+        now_ns = self._clock.now_ns()
         if self._timers:
             due = [timer for timer in self._timers if timer[0] <= now_ns]
             for timer in due:
                 self._timers.remove(timer)
                 timer[1](now_ns)
         for host in self._hosts:
-            host.step(now_ns)
+            if host.step(now_ns):
+                self._released_ns = now_ns
 
     def _next_due_ns(self, now_ns: int) -> int:
         due = now_ns + IDLE_WAIT_NS
@@ -96,10 +101,13 @@ class EndpointLoop:
 
     def _wait(self) -> None:
         now_ns = self._clock.now_ns()
-        delta = max(self._next_due_ns(now_ns), self._woke_ns + self._tick_ns) - now_ns
+        delta = max(self._next_due_ns(now_ns), self._released_ns + self._tick_ns) - now_ns
         if delta <= 0:
             return
-        if delta <= SLEEP_BELOW_NS:
-            time.sleep(delta / 1e9)
-        else:
+        if delta > SLEEP_BELOW_NS:
             self._poll((delta // 1_000_000 - 1) / 1000)
+            return
+        time.sleep(delta / 1e9)
+        if now_ns - self._polled_ns > POLL_EVERY_NS:
+            self._polled_ns = now_ns
+            self._poll(0)

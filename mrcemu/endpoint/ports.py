@@ -7,19 +7,14 @@ in the port's HTB queue, and once they do, send() answers EAGAIN. So the kernel'
 from __future__ import annotations
 
 import socket
-from struct import Struct
 
-from mrcemu.endpoint.mmsg import SO_TIMESTAMPNS
+from mrcemu.endpoint.rxring import ReceiveRing
 from mrcemu.linux.netns import inside
 
 ETH_P_IPV6 = 0x86DD
-SOL_PACKET = 263
-PACKET_STATISTICS = 6
 SO_SNDBUFFORCE = 32
-SO_RCVBUFFORCE = 33
 SO_ATTACH_FILTER = 26
 PORT_QUEUE_FRAMES = 3
-_STATISTICS = Struct("=II")
 
 
 def skb_truesize(frame_bytes: int) -> int:
@@ -84,14 +79,14 @@ class HostPort:
         "pending",
         "plane",
         "retry_ns",
-        "rx_drops",
+        "ring",
         "sent_bytes",
     )
 
     def __init__(
-        self, netns_path: str, ifname: str, plane: int, *, frame_bytes: int, frame_ns: int, receive_bytes: int
+        self, netns_path: str, ifname: str, plane: int, *, frame_bytes: int, frame_ns: int, receive_frames: int
     ) -> None:
-        """`frame_bytes`, `frame_ns`: a full data frame; `receive_bytes`: at least four windows of this port."""
+        """`frame_bytes`, `frame_ns`: a full data frame; `receive_frames`: at least four windows of this port."""
         self.busy = BusyMeter(frame_bytes, frame_ns)
         self.sent_bytes = 0
         self.plane = plane
@@ -99,13 +94,11 @@ class HostPort:
         self.carrier = True
         self.pending: bytes | None = None
         self.retry_ns = 0
-        self.rx_drops = 0
         with inside(netns_path):
             # Bound to IPv6 only: a socket bound to all protocols would see its own frames.
             self._data = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
             self._control = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
-        self._data.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-        self._data.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, receive_bytes)
+        self.ring = ReceiveRing(self._data, frame_bytes, receive_frames)
         # The kernel doubles the value, and lets a send begin while anything below it is charged.
         budget = PORT_QUEUE_FRAMES * skb_truesize(frame_bytes) - 1
         self._data.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, budget // 2)
@@ -113,7 +106,7 @@ class HostPort:
         self._control.bind((ifname, 0))
 
     def fileno(self) -> int:
-        """The data socket, for epoll and `FrameReceiver`."""
+        """The data socket, readable when a frame waits in its ring."""
         return self._data.fileno()
 
     def attach_filter(self, level_filter: bytes) -> None:
@@ -146,12 +139,7 @@ class HostPort:
         except OSError:
             return
 
-    def read_drops(self) -> int:
-        """Frames the kernel dropped because the receive buffer was full, in all."""
-        raw = self._data.getsockopt(SOL_PACKET, PACKET_STATISTICS, _STATISTICS.size)
-        self.rx_drops += _STATISTICS.unpack(raw)[1]  # reading clears the kernel's count
-        return self.rx_drops
-
     def close(self) -> None:
+        self.ring.close()
         self._data.close()
         self._control.close()

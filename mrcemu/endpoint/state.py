@@ -68,7 +68,7 @@ def host_report(host: HostEndpoint, jobs: HostJobs) -> dict[str, Any]:
         "targets": jobs.verify(),
         "drops": dict(nic.parser.drops),
         "unknown_qp_drops": nic.unknown_qp_drops,
-        "socket_drops": [port.read_drops() for port in host.ports],
+        "socket_drops": [port.ring.read_drops() for port in host.ports],
         "busy_ports": [_busy(port) for port in host.ports],
         "events_dropped": nic.events_dropped,
         "lag_ns": lag_summary(host.lags_ns),

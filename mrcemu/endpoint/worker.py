@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from mrcemu.endpoint.clock import RunClock
@@ -22,7 +23,6 @@ from mrcemu.endpoint.host import HostEndpoint, HostSpec
 from mrcemu.endpoint.jobs import HostJobs
 from mrcemu.endpoint.loop import EndpointLoop
 from mrcemu.endpoint.messages import LineChannel
-from mrcemu.endpoint.mmsg import FrameReceiver
 from mrcemu.endpoint.state import host_report, path_rows
 from mrcemu.errors import MrcEmuError
 from mrcemu.protocol.config import TransportConfig, for_topology
@@ -85,7 +85,6 @@ class Worker:
         self.loop = EndpointLoop(self.clock)
         self.loop.watch(self._channel.fileno(), self.on_readable)
         rng = Rng(request["seed"])
-        receiver = FrameReceiver()
         for item in request["hosts"]:
             spec = HostSpec(
                 item["host"],
@@ -94,7 +93,7 @@ class Worker:
                 tuple(bytes.fromhex(mac) for mac in item["gateway_macs"]),
             )
             child = rng.child(f"h{spec.host}")
-            host = HostEndpoint(self._topology, spec, self.clock, self._config, child, receiver)
+            host = HostEndpoint(self._topology, spec, self.clock, self._config, child)
             self._hosts[spec.host] = host
             jobs = self._jobs[spec.host] = HostJobs(host, self._config)
             host.on_event = self._event_handler(spec.host, jobs)
@@ -262,6 +261,8 @@ def _prepare_process() -> None:
     libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
+        # With autogrouping, priorities count only inside a session; this one is the session's.
+        Path("/proc/self/autogroup").write_text(str(PRIORITY), encoding="ascii")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
