@@ -1,8 +1,8 @@
 """The event loop of a worker process: sleep until something is due, then step hosts.
 
-Owns pacing. Frames are released in ticks (`TICK_SHARE` of base RTT) counted from the last release, so a lone frame is on
-time; arrivals wake nothing while packets fly: every frame is held for longer than a tick. When nothing is due for longer
-it waits in epoll. The garbage collector is frozen and off: per-packet objects have no cycles.
+Owns pacing. Frames are released in ticks (`TICK_SHARE` of base RTT) counted from the last release, so a lone frame is
+on time; arrivals wake nothing while packets fly: every frame is held for longer than a tick. When nothing is due for
+longer it waits in epoll. The garbage collector is frozen and off: per-packet objects have no cycles.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import time
 from collections.abc import Callable
 
 from mrcemu.endpoint.clock import RunClock
-from mrcemu.endpoint.host import HostEndpoint
+from mrcemu.endpoint.host import TICK_SHARE, HostEndpoint
 
-TICK_SHARE = 0.02
 IDLE_WAIT_NS = 50_000_000
 # Below this the loop sleeps; above, it waits in epoll, whose timeout is in whole milliseconds.
 SLEEP_BELOW_NS = 2_000_000

@@ -82,9 +82,9 @@ def _busy(port: HostPort) -> dict[str, int]:
 
 
 def lag_summary(lags: list[int]) -> dict[str, int]:
-    """How late frames were released against their due time: count, p50, p99, max in ns."""
+    """How far from their due time frames were released: count, p50, p99, max in ns (early and late alike)."""
     if not lags:
         return {"count": 0, "p50": 0, "p99": 0, "max": 0}
-    ordered = sorted(lags)
+    ordered = sorted(map(abs, lags))
     count = len(ordered)
     return {"count": count, "p50": ordered[count // 2], "p99": ordered[count * 99 // 100], "max": ordered[-1]}
