@@ -135,7 +135,7 @@ def _goodput(result: Mapping[str, Any]) -> Figure:
         top = max([top, *rates])
     line = max((w["line_payload_bps"] for w in workloads.values() if _is_number(w.get("line_payload_bps"))), default=0)
     if line:
-        axes.axhline(line / MEGABIT, color=INK, linewidth=0.9, linestyle=":", label="line payload rate")
+        axes.axhline(line / MEGABIT, color=INK, linewidth=0.9, linestyle=":", label="line payload rate, mean")
     _finish(axes, max(len(values) for values in curves.values()) * interval, "goodput, Mbit/s")
     _mark_faults(axes, result.get("faults", []), numbered=True)
     axes.set_ylim(0, max(top, line / MEGABIT) * 1.08 or 1)

@@ -14,7 +14,7 @@ from typing import Any
 from mrcemu.runner.engine import BIN_NS, Connection, RunRecord
 from mrcemu.runner.faultrows import fault_rows
 from mrcemu.runner.fidelity import fidelity_rows
-from mrcemu.runner.metrics import Bins, EvRow, Measurements, WorkloadMeasurement
+from mrcemu.runner.metrics import Bins, EvRow, Measurements, WorkloadMeasurement, mean_of_steps
 from mrcemu.topology import timing
 
 Pairs = Iterable[Sequence[int]]
@@ -104,14 +104,16 @@ def _workload(record: RunRecord, workload: str, count: int) -> WorkloadMeasureme
     sender, target = src["senders"][workload], dst["targets"][workload]
     ends = [qp for host in (src, dst) for qp in host["qps"] if qp["qpn"] in qpns]
     end_ns = min(spec.end_ns, record.end_ns) if record.interrupted else spec.end_ns
+    port_bps = timing.line_payload_bps(record.scenario.topology, 1)
+    line_steps = tuple((at, port_bps * planes) for at, planes in planes_up(record, mine[0]))
     return WorkloadMeasurement(
         id=workload,
         start_ns=spec.start_ns,
         end_ns=end_ns,
         arrivals=arrivals,
         messages=sender["completed"],
-        line_payload_bps=timing.line_payload_bps(record.scenario.topology, 1)
-        * mean_planes_up(record, mine[0], spec.start_ns, end_ns),
+        line_payload_bps=mean_of_steps(line_steps, spec.start_ns, end_ns) if end_ns > spec.start_ns else None,
+        line_steps=line_steps,
         latency_ns=tuple(sender["latencies_ns"]),
         corrupted_bytes=target["corrupted_bytes"],
         retransmitted_packets=sum(qp["requester"]["retransmitted"] for qp in ends),
@@ -119,8 +121,8 @@ def _workload(record: RunRecord, workload: str, count: int) -> WorkloadMeasureme
     )
 
 
-def mean_planes_up(record: RunRecord, connection: Connection, from_ns: int, to_ns: int) -> float:
-    """Planes whose NIC ports are up at both ends, averaged over a range of the run."""
+def planes_up(record: RunRecord, connection: Connection) -> list[tuple[int, int]]:
+    """Planes whose NIC ports are up at both ends, as steps of (from ns since the start of the run, planes), in order."""
     planes = record.scenario.topology.planes
     changes = sorted(
         (event["now_ns"] - record.zero_ns, event["port"], host, event["up"])
@@ -129,14 +131,11 @@ def mean_planes_up(record: RunRecord, connection: Connection, from_ns: int, to_n
         if event["kind"] == "PortChanged"
     )
     down: set[tuple[int, int]] = set()
-    area, at = 0.0, from_ns
+    steps = [(0, planes)]
     for when, port, host, up in changes:
-        inside = min(max(when, from_ns), to_ns)
-        area += (planes - len({plane for plane, _ in down})) * (inside - at)
-        at = inside
         (down.discard if up else down.add)((port, host))
-    area += (planes - len({plane for plane, _ in down})) * (to_ns - at)
-    return area / (to_ns - from_ns) if to_ns > from_ns else float(planes)
+        steps.append((max(when, 0), planes - len({plane for plane, _ in down})))
+    return steps
 
 
 def _ev_rows(record: RunRecord, connection: Connection) -> list[EvRow]:

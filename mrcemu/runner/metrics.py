@@ -37,12 +37,13 @@ class WorkloadMeasurement:
     end_ns: int  # when goodput stops counting: the last arrival, or the end of its duration
     arrivals: Bins  # bytes newly placed in each bin of BIN_NS, from the start of the run
     messages: int  # completed
-    line_payload_bps: float | None  # sum over NIC ports up of rate x mtu / (mtu + 142)
+    line_payload_bps: float | None  # sum over NIC ports up of rate x mtu / (mtu + 142), mean over the workload
     latency_ns: tuple[int, ...] = ()  # of each completed message, posting to completion
     step_ns: tuple[int, ...] = ()  # of each step of a collective
     corrupted_bytes: int | None = None
     retransmitted_packets: int | None = None
     qp_errors: int = 0
+    line_steps: tuple[tuple[int, float], ...] = ()  # (from ns, line payload bit/s) as ports came and went, in order
 
     @property
     def bytes_placed(self) -> int:
@@ -171,11 +172,21 @@ def statistic_of(values: Sequence[float], statistic: str, what: str) -> float:
     return ordered[max(rank, 1) - 1]
 
 
+def mean_of_steps(steps: Sequence[tuple[int, float]], from_ns: int, to_ns: int) -> float:
+    """Time average over a range of a value that changes in steps of (from ns, value); 0 before the first."""
+    ends = ([at for at, _ in steps[1:]] + [to_ns])[: len(steps)]
+    area = sum(value * max(0, min(end, to_ns) - max(at, from_ns)) for (at, value), end in zip(steps, ends, strict=True))
+    return area / (to_ns - from_ns)
+
+
 def efficiency(w: WorkloadMeasurement, from_ns: int | None = None, to_ns: int | None = None) -> float:
-    """Goodput as a share of what the NIC ports that are up could carry as payload."""
-    if not w.line_payload_bps:
+    """Goodput as a share of what the NIC ports that were up in the range could carry as payload."""
+    line_bps = w.line_payload_bps
+    if w.line_steps and from_ns is not None and to_ns is not None and to_ns > from_ns:
+        line_bps = mean_of_steps(w.line_steps, from_ns, to_ns)
+    if not line_bps:
         raise NotMeasuredError(f"line payload rate of {w.id}")
-    return goodput_bps(w, from_ns, to_ns) / w.line_payload_bps
+    return goodput_bps(w, from_ns, to_ns) / line_bps
 
 
 def plane_share(m: Measurements, plane: int, from_ns: int | None = None, to_ns: int | None = None) -> float:

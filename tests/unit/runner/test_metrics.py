@@ -64,6 +64,21 @@ def test_efficiency_is_a_share_of_the_line_and_needs_one() -> None:
         metrics.efficiency(workload([1], line_payload_bps=None))
 
 
+def test_efficiency_of_a_range_counts_the_ports_that_were_up_in_it() -> None:
+    steps = ((0, 100e6), (1000 * MS, 80e6), (2000 * MS, 100e6))
+    w = workload([PER_BIN] * 300, line_steps=steps, line_payload_bps=280e6 / 3)
+    assert metrics.efficiency(w, 0, 1000 * MS) == pytest.approx(0.8)
+    assert metrics.efficiency(w, 1000 * MS, 2000 * MS) == pytest.approx(1.0)
+    assert metrics.efficiency(w, 500 * MS, 1500 * MS) == pytest.approx(80 / 90)
+    assert metrics.efficiency(w) == pytest.approx(80 * 3 / 280)
+
+
+def test_the_mean_of_steps_is_over_time_and_zero_before_the_first() -> None:
+    assert metrics.mean_of_steps(((10, 4.0), (20, 8.0)), 0, 40) == pytest.approx((10 * 4 + 20 * 8) / 40)
+    assert metrics.mean_of_steps(((10, 4.0), (20, 8.0)), 25, 30) == 8
+    assert metrics.mean_of_steps((), 0, 10) == 0
+
+
 def test_plane_shares_of_a_range() -> None:
     m = Measurements(4 * BIN_NS, {}, ((10, 10, 0, 0), (10, 10, 20, 20)), base_rtt_computed_ns=1)
     assert metrics.plane_share(m, 0) == pytest.approx(0.25)
