@@ -122,7 +122,7 @@ def _workload(record: RunRecord, workload: str, count: int) -> WorkloadMeasureme
 
 
 def planes_up(record: RunRecord, connection: Connection) -> list[tuple[int, int]]:
-    """Planes whose NIC ports are up at both ends, as steps of (from ns since the start of the run, planes), in order."""
+    """Planes whose NIC ports are up at both ends, as steps of (from ns since the run began, planes), in order."""
     planes = record.scenario.topology.planes
     changes = sorted(
         (event["now_ns"] - record.zero_ns, event["port"], host, event["up"])
