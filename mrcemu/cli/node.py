@@ -66,7 +66,7 @@ def mn(
 ) -> None:
     """Build a fabric, open the Mininet prompt on it, and remove it when the prompt ends.
 
-    Faults, status and captures from a second terminal work meanwhile.
+    Faults, status, traffic and captures from a second terminal work meanwhile.
 
     Example: sudo mrcemu mn tiny
     """

@@ -168,6 +168,7 @@ CHECKS: tuple[Check, ...] = (
     Check("rights", _rights, "run it with sudo"),
     Check("kernel", _kernel, _KERNEL_FIX),
     Check("tool ip", _tool("ip"), "apt-get install iproute2"),
+    Check("tool tc", _tool("tc"), "apt-get install iproute2"),
     Check("tool mnexec", _tool("mnexec"), "apt-get install --no-install-recommends mininet"),
     Check(
         "namespaces", _scratch, "in a container: run it with --privileged; else a kernel with CONFIG_NET_NS",

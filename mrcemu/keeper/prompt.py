@@ -18,6 +18,7 @@ from mininet.cli import CLI
 from mrcemu.errors import MrcEmuError
 from mrcemu.fabric.net import MrcNet
 from mrcemu.fabric.requirements import require
+from mrcemu.keeper.endpoints import EndpointService
 from mrcemu.keeper.keeper import Keeper
 from mrcemu.topology.model import Topology
 
@@ -39,13 +40,15 @@ def open_prompt(topology: Topology, name: str, topology_text: str) -> None:
 def _keeper_thread(net: MrcNet) -> Iterator[asyncio.AbstractEventLoop]:
     loop = asyncio.new_event_loop()
     keeper = Keeper(net)
+    service = EndpointService(keeper)
     loop.run_until_complete(keeper.start())
     thread = threading.Thread(target=loop.run_forever, name="keeper")
     thread.start()
     try:
         yield loop
     finally:
-        asyncio.run_coroutine_threadsafe(keeper.stop(), loop).result()
+        for stopping in (service.stop(), keeper.stop()):
+            asyncio.run_coroutine_threadsafe(stopping, loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

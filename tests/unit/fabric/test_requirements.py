@@ -75,7 +75,7 @@ def test_an_optional_feature_warns_and_does_not_block(word):
     require(machine)
 
 
-@pytest.mark.parametrize("tool", ["ip", "mnexec"])
+@pytest.mark.parametrize("tool", ["ip", "tc", "mnexec"])
 def test_a_missing_tool_is_named_with_its_package(tool):
     machine = replace(FIT, which=lambda name: None if name == tool else f"/usr/bin/{name}")
     with pytest.raises(UnfitEnvironmentError, match="apt-get install"):
