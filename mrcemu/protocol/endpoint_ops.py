@@ -28,6 +28,7 @@ Outgoing = tuple[int, bytes, bool]
 
 @dataclass(slots=True)
 class _Asked:
+    peer: bytes
     ev: int
     sent_ns: int
     deadline_ns: int
@@ -80,7 +81,7 @@ class EndpointOps:
 
     def _ask(self, peer: bytes, plane: int, destination: bytes, ev: int, now_ns: int, timeout_ns: int) -> int:
         self._next_id = (self._next_id + 1) & ID_MASK
-        self._asked[self._next_id] = _Asked(ev, now_ns, now_ns + timeout_ns)
+        self._asked[self._next_id] = _Asked(peer, ev, now_ns, now_ns + timeout_ns)
         ext = fast.pack_erth(EndpointOp.EV_PROBE, self._ports.local_mask << 1, 0)
         template = self._framer(peer).make(plane, destination, ev, self._config.dscp.control, Ecn.NOT_ECT)
         frame = fast.build_control(template, Opcode.ENDPOINT_REQUEST, ENDPOINT_QPN, self._next_id, ext)
@@ -95,10 +96,14 @@ class EndpointOps:
             self.dropped += 1
             return
         request_id = packet.psn24 & ID_MASK
-        if packet.opcode == Opcode.ENDPOINT_RESPONSE or packet.src == self._identity.address:
-            self._answered(request_id, now_ns)
+        if packet.opcode == Opcode.ENDPOINT_RESPONSE:
+            if fast.eeth_fields(packet.frame)[0] == EndpointOp.EV_PROBE:
+                self._answered(packet.src, request_id, now_ns)
             return
         op, mask, timestamp = fast.erth_fields(packet.frame)
+        if packet.src == self._identity.address:  # a probe of ours that came back by its uSID list
+            self._answered(packet.src, request_id, now_ns)
+            return
         if op == EndpointOp.PORT_STATUS_UPDATE:
             changed = self._ports.receive(packet.src, request_id, mask)
             if changed is not None:
@@ -109,9 +114,10 @@ class EndpointOps:
         else:
             self.dropped += 1
 
-    def _answered(self, request_id: int, now_ns: int) -> None:
-        asked = self._asked.pop(request_id, None)
-        if asked is not None:
+    def _answered(self, peer: bytes, request_id: int, now_ns: int) -> None:
+        asked = self._asked.get(request_id)
+        if asked is not None and asked.peer == peer:
+            del self._asked[request_id]
             self._event(events.EvProbed(now_ns, 0, asked.ev, now_ns - asked.sent_ns, request_id))
 
     def _respond(self, peer: bytes, port: int, op: int, request_id: int, timestamp: int) -> None:

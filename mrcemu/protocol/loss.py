@@ -81,7 +81,7 @@ class LossDetector:
         self._max_guard_ns = config.max_guard_ns
         self._order: deque[Flight] = deque()
         self._newest_acked_sent_ns = -1
-        self._touched: set[EvEntry] = set()
+        self._touched: dict[EvEntry, None] = {}  # ordered, so that a run replays exactly
 
     def sent(self, flight: Flight) -> None:
         self._order.append(flight)
@@ -92,7 +92,7 @@ class LossDetector:
         entry = flight.entry
         if flight.serial > entry.acked_serial:
             entry.acked_serial = flight.serial
-            self._touched.add(entry)
+            self._touched[entry] = None
         self._newest_acked_sent_ns = max(self._newest_acked_sent_ns, flight.sent_ns)
 
     def lengthen_guard(self) -> int:
@@ -105,7 +105,7 @@ class LossDetector:
         lost: list[tuple[Flight, str]] = []
         if self._touched:
             # A path stays under suspicion while something older than its newest arrival is unaccounted for.
-            self._touched = {e for e in self._touched if self._collect_same_ev(e, first_psn, last_psn, lost)}
+            self._touched = {e: None for e in self._touched if self._collect_same_ev(e, first_psn, last_psn, lost)}
         self._collect_by_guard(first_psn, last_psn, lost)
         return lost
 

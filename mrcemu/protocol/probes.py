@@ -24,7 +24,15 @@ MAX_PROBE_ID = 0xFFFF
 class _Pending:
     entry: EvEntry
     sent_ns: int
-    asked: bool  # by name, so the answer is an event
+    asked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeOrder:
+    """A probe that is due; `asked`: by name, so that its answer is an `EvProbed` event."""
+
+    entry: EvEntry
+    asked: bool = False
 
 
 class Prober:
@@ -46,7 +54,7 @@ class Prober:
         self._pending: dict[int, _Pending] = {}
         self._next_id = rng.below(MAX_PROBE_ID)
         self._waiting: dict[int, EvEntry] = {}  # bad EVs by EV
-        self._asked: list[EvEntry] = []
+        self._asked: list[ProbeOrder] = []
         self.sent = 0
         self.answered = 0
 
@@ -72,7 +80,7 @@ class Prober:
 
     def ask(self, entry: EvEntry) -> None:
         """Probe one path by name; the answer is an `EvProbed` event."""
-        self._asked.append(entry)
+        self._asked.append(ProbeOrder(entry, asked=True))
 
     def _spacing_ns(self) -> int:
         base = self._config.probe_spacing_ns
@@ -80,6 +88,8 @@ class Prober:
 
     def next_timer_ns(self) -> int | None:
         """When a probe is due or an answer overdue."""
+        if self._asked:
+            return 0
         if not self._waiting and not self._pending:
             return None
         allowed = self._spray.allowed_planes
@@ -87,8 +97,8 @@ class Prober:
         times.extend(pending.sent_ns + self._config.rto_ns for pending in self._pending.values())
         return min(times, default=None)
 
-    def take_due(self, now_ns: int) -> list[EvEntry]:
-        """Paths to probe now; overdue answers are given up first."""
+    def take_due(self, now_ns: int) -> list[ProbeOrder]:
+        """Probes to send now; overdue answers are given up first."""
         self._expire(now_ns)
         due = self._asked
         self._asked = []
@@ -96,7 +106,7 @@ class Prober:
         for entry in self._waiting.values():
             if entry.next_probe_ns <= now_ns and allowed >> entry.plane & 1:
                 entry.next_probe_ns = now_ns + self._spacing_ns()
-                due.append(entry)
+                due.append(ProbeOrder(entry))
         return due
 
     def _expire(self, now_ns: int) -> None:
@@ -107,11 +117,10 @@ class Prober:
             if pending.asked:
                 self._event(events.EvProbed(now_ns, self._qpn, pending.entry.ev, None, probe_id))
 
-    def register(self, entry: EvEntry, now_ns: int) -> int:
-        """A probe leaves on this path; its 16-bit id."""
+    def register(self, order: ProbeOrder, now_ns: int) -> int:
+        """A probe leaves on its path; its 16-bit id."""
         self._next_id = (self._next_id + 1) & MAX_PROBE_ID
-        asked = entry.ev not in self._waiting
-        self._pending[self._next_id] = _Pending(entry, now_ns, asked)
+        self._pending[self._next_id] = _Pending(order.entry, now_ns, order.asked)
         self.sent += 1
         return self._next_id
 
@@ -127,7 +136,15 @@ class Prober:
             self._event(events.EvProbed(now_ns, self._qpn, entry.ev, rtt_ns, probe_id))
         if entry.state is not EvState.ASSUMED_BAD:
             return
+        self._give_up_older(entry, pending.sent_ns)
         entry.clean_probes += 1
         if entry.clean_probes >= self._config.probe_successes:
             what = EvInput.PROBED_MARKED if marked else EvInput.PROBED
             self._spray.apply(entry, what, "probe", now_ns)
+
+    def _give_up_older(self, entry: EvEntry, sent_ns: int) -> None:
+        """A path keeps its order: a probe sent before the one just answered is lost, and the count starts again."""
+        older = [key for key, other in self._pending.items() if other.entry is entry and other.sent_ns < sent_ns]
+        for key in older:
+            self._pending.pop(key)
+            entry.clean_probes = 0

@@ -16,7 +16,7 @@ from mrcemu.protocol.ev import EvEntry, EvInput, EvState
 from mrcemu.protocol.framing import Framer
 from mrcemu.protocol.loss import Flight
 from mrcemu.protocol.memory import RegionTable
-from mrcemu.protocol.probes import Prober
+from mrcemu.protocol.probes import ProbeOrder, Prober
 from mrcemu.protocol.requester import Requester
 from mrcemu.protocol.responder import Responder
 from mrcemu.protocol.reverse import ReversePaths
@@ -74,7 +74,7 @@ class Qp:
             setup.qpn, config, self.spray, self.congestion, emit_event, self.fail, setup.send_psn
         )
         self.responder = Responder(setup.qpn, setup.peer_qpn, config, regions, emit_event, self.fail, setup.receive_psn)
-        self._due_probes: list[EvEntry] = []
+        self._due_probes: list[ProbeOrder] = []
 
     # -- in -------------------------------------------------------------------------------------------------------
 
@@ -140,23 +140,24 @@ class Qp:
         return None if flight is None else (flight.entry.plane, self._data_frame(flight, now_ns), False)
 
     def _probe_frame(self, room: int, now_ns: int) -> Outgoing | None:
-        entry = self._take_probe(room)
-        if entry is None:
+        order = self._take_probe(room)
+        if order is None:
             return None
-        probe_id = self.prober.register(entry, now_ns)
+        entry = order.entry
+        probe_id = self.prober.register(order, now_ns)
         ext = fast.pack_peth(probe_id, self._timestamp(now_ns))
         frame = fast.build_control(self._framer.data(entry), Opcode.PROBE_REQUEST, self.setup.peer_qpn, 0, ext)
         return entry.plane, frame, False
 
-    def _take_probe(self, room: int) -> EvEntry | None:
-        for index, entry in enumerate(self._due_probes):
-            if room >> entry.plane & 1:
+    def _take_probe(self, room: int) -> ProbeOrder | None:
+        for index, order in enumerate(self._due_probes):
+            if room >> order.entry.plane & 1:
                 return self._due_probes.pop(index)
         if self.requester.wants_state_probe:
             chosen = self.spray.select(room)
             if chosen is not None:
                 self.requester.wants_state_probe = False
-            return chosen
+                return ProbeOrder(chosen)
         return None
 
     def _data_frame(self, flight: Flight, now_ns: int) -> bytes:
