@@ -16,8 +16,7 @@ from mrcemu.wire.layout import BTH_BYTES, ICRC_BYTES, IPV6_BYTES, UDP_BYTES
 RESIDUE = 0x2144DF1C
 
 _ONES = b"\xff"
-# CRC of the eight bytes that stand for the link header, and of the masked first word of IPv6 (version 6, then ones).
-_SEED_STATE = crc32(_ONES * 8 + b"\x6f\xff\xff\xff")
+_SEED_STATE = crc32(_ONES * 8)  # the eight bytes that stand for the link header
 _BTH = IPV6_BYTES + UDP_BYTES
 # Inner bytes up to and including BTH byte 4, the last masked one: after it a packet is hashed as it is.
 MASKED_BYTES = _BTH + 5
@@ -28,7 +27,8 @@ def masked_state(inner: bytes) -> int:
 
     `crc32(packet[53:], state)` continues it: over a packet without iCRC it gives the iCRC, over one with it `RESIDUE`.
     """
-    state = crc32(inner[4:7], _SEED_STATE)  # payload length, next header
+    state = crc32(bytes((inner[0] | 0x0F, 0xFF, 0xFF, 0xFF)), _SEED_STATE)  # version; traffic class, flow label
+    state = crc32(inner[4:7], state)  # payload length, next header
     state = crc32(_ONES + inner[8 : IPV6_BYTES + 6], state)  # hop limit; addresses, UDP ports and length
     return crc32(b"\xff\xff" + inner[_BTH : _BTH + 4] + _ONES, state)  # UDP checksum; BTH 0-3; BTH 4
 

@@ -33,7 +33,7 @@ from scapy.fields import (
 )
 from scapy.layers.inet import UDP
 from scapy.layers.inet6 import IPv6
-from scapy.packet import Packet, bind_bottom_up, bind_layers, split_bottom_up
+from scapy.packet import Packet, bind_layers, split_bottom_up
 
 from mrcemu.wire.icrc import icrc_of
 from mrcemu.wire.ipv6 import Ipv6, Udp
@@ -284,10 +284,13 @@ _LAYERS: dict[int, type[Packet]] = dict.fromkeys(DATA_OPCODES, MrcMeth) | {
 
 
 def bind() -> None:
-    """Attach the layers to UDP's MRC ports; harmless when repeated."""
+    """Attach the layers to UDP's MRC ports, ahead of all other guesses; harmless when repeated.
+
+    Ahead, because the source port carries entropy: one of 53 is no DNS.
+    """
     for port in DEFAULT_UDP_PORTS:
         split_bottom_up(UDP, MrcBth, dport=port)
-        bind_bottom_up(UDP, MrcBth, dport=port)
+        UDP.payload_guess.insert(0, ({"dport": port}, MrcBth))
 
 
 for _opcode, _layer in _LAYERS.items():
