@@ -1,8 +1,9 @@
 """Two NICs on one virtual clock: the smallest world in which the whole transport runs.
 
-Owns: per port a sender queue of three frames drained at the NIC rate, per frame the unloaded delay of its path, and
-rules that may drop, delay, mark, trim, duplicate or rewrite it. Refuses: switches and queues inside the fabric
-(contention is not modelled here). A frame's path is read from its outer destination, as a switch would.
+Owns: per port a sender queue of three frames drained at the NIC rate, per frame the unloaded delay of its path, rules
+that may drop, delay, mark, trim, duplicate or rewrite it, and taps that see every frame that leaves a NIC. Refuses:
+switches and queues inside the fabric (contention is not modelled here). A frame's path is read from its outer
+destination, as a switch would.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class Crossing:
 
 
 Rule = Callable[[Crossing], Verdict]
+# Told of every frame that leaves a NIC, before anything is decided about it; must not change it.
+Tap = Callable[[Crossing], None]
 
 
 @dataclass(slots=True)
@@ -79,6 +82,7 @@ class VirtualPair:
         self.config = config or for_topology(topology, 2 if topology.is_t0_local(src, dst) else 4)
         self.rng = Rng(seed)
         self.rules: list[Rule] = []
+        self.taps: list[Tap] = []
         self.drops = 0
         self.dead_nodes: set[str] = set()  # switches that forward nothing, links by "a:b" of adjacent node names
         self.sides = (self._side(src), self._side(dst))
@@ -188,6 +192,8 @@ class VirtualPair:
         hops = 2 if self.topology.is_t0_local(self.sides[0].host, self.sides[1].host) else 4
         delay = start - now + timing.one_way_delay_ns(self.topology, hops, len(frame))
         crossing = Crossing(now, index, plane, ev, frame, is_control, delay)
+        for tap in self.taps:
+            tap(crossing)
         if not port.up or self._path_is_dead(index, ev) or self._ruled_out(crossing):
             self.drops += 1
             return
