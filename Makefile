@@ -49,7 +49,9 @@ clean: ## remove the virtual environment and every cache; results stay
 # The marker `hypothesis` is set by the plugin on every property test.
 
 $(STAMP): pyproject.toml $(PACKAGES_STAMP)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@echo "installing Python packages into $(VENV) (log: $(VENV)/setup.log)"
+	@$(BIN)/python -m pip install --disable-pip-version-check --editable '.[dev]' >$(VENV)/setup.log 2>&1 || { \
+	  tail -n 20 $(VENV)/setup.log >&2; exit 1; }
 	@touch $@
 	@echo "ready: $(BIN)/mrcemu (commands that build a fabric need root: sudo $(BIN)/mrcemu ...)"
 
