@@ -115,9 +115,9 @@ class Ring:
         self._socket.setsockopt(SOL_PACKET, PACKET_VERSION, TPACKET_V2)
         request = struct.pack("=IIII", self._block_bytes, self._blocks, self._slot_bytes, self._slots)
         _set_option_unlocked(self._socket, SOL_PACKET, PACKET_RX_RING, request)
-        ring = mmap.mmap(self._socket.fileno(), self._block_bytes * self._blocks)
         self._socket.bind((ifname, ETH_P_ALL))
-        return ring
+        # Last, so that no failure leaves a map behind; frames that came since bind() wait in the ring.
+        return mmap.mmap(self._socket.fileno(), self._block_bytes * self._blocks)
 
     def _attach(self, bpf: BpfProgram) -> None:
         code = b"".join(struct.pack("=HBBI", *step) for step in bpf)

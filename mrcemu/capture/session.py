@@ -7,6 +7,7 @@ so merged time never runs backwards. Loses nothing silently: what a ring dropped
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import threading
 import time
@@ -32,6 +33,7 @@ RING_BUDGET_BYTES = 128 << 20  # ours, for all taps of a session together: rings
 # Opening and closing a ring waits for the kernel (RCU grace periods, 20 to 40 ms); 64 at a time share the wait: 512
 # rings took 24 s one by one.
 RING_THREADS = 64
+SPARE_DESCRIPTORS = 256  # ours: what the process holds beside the taps, and a namespace handle or two a thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,20 @@ def hand_to_caller(path: Path) -> None:
     uid, gid = os.environ.get("SUDO_UID"), os.environ.get("SUDO_GID")
     if os.geteuid() == 0 and uid is not None and gid is not None:
         os.chown(path, int(uid), int(gid))
+
+
+def _ensure_descriptors(taps: int) -> None:
+    """Room for a socket and a map of every tap; raises this process's soft limit as far as it may."""
+    needed = 2 * taps + SPARE_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= needed or soft == resource.RLIM_INFINITY:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise UnfitEnvironmentError(
+            f"a capture at {taps} ports needs {needed} open files, the limit is {hard}",
+            f"ulimit -n {needed}, or fewer targets",
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def _create(path: Path, overwrite: bool) -> BinaryIO:
@@ -152,6 +168,7 @@ class CaptureSession:
         return summaries
 
     def _open_rings(self) -> None:
+        _ensure_descriptors(len(self._taps))
         share = RING_BUDGET_BYTES // max(1, len(self._taps))
         ring_bytes = min(RING_BYTES_MAX, max(RING_BYTES_MIN, share))
         with ThreadPoolExecutor(RING_THREADS) as pool:

@@ -20,11 +20,10 @@ from mrcemu.fabric.net import MrcNet
 from mrcemu.fabric.requirements import require
 from mrcemu.keeper.endpoints import EndpointService
 from mrcemu.keeper.keeper import Keeper
-from mrcemu.keeper.protocol import emit_line, error_reply
+from mrcemu.keeper.protocol import LOG_NAME, emit_line, error_reply
 from mrcemu.topology.loader import topology_from_dict
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-LOG_NAME = "keeper.log"
 
 
 class _ToldToEndError(BaseException):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mrcemu.errors import UnfitEnvironmentError
-from mrcemu.keeper.protocol import SOCKET_NAME, Request, emit_request, raise_remote
+from mrcemu.keeper.protocol import LOG_NAME, SOCKET_NAME, Request, emit_request, raise_remote
 
 TAKE_BACK_S = 2.0  # ours: raising a link takes the keeper 0.1 ms
 
@@ -32,24 +32,24 @@ def ask(
     `on_event` gets intermediate replies. Interrupting the call takes the request back. RemoteError carries what the
     keeper refused; UnfitEnvironmentError says that it does not answer.
     """
-    name = directory.name
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(timeout_s)
         try:
             connection.connect(str(directory / SOCKET_NAME))
             connection.sendall(emit_request(Request(verb, tuple(targets), args or {})))
             try:
-                return _receive(connection, on_event, name)
+                return _receive(connection, on_event, directory)
             except KeyboardInterrupt:
                 _take_back(connection)
                 raise
         except PermissionError as error:
             raise UnfitEnvironmentError("talking to a keeper needs root", "run it with sudo", error.errno) from error
         except (ConnectionError, FileNotFoundError) as error:
-            raise _dead(name, error) from error
+            raise _dead(directory, error) from error
         except TimeoutError:
             raise UnfitEnvironmentError(
-                f"the keeper of {name} does not answer within {timeout_s:g} s", f"mrcemu down {name}"
+                f"the keeper of {directory.name} does not answer within {timeout_s:g} s",
+                f"mrcemu down {directory.name}",
             ) from None
 
 
@@ -63,7 +63,7 @@ def _take_back(connection: socket.socket) -> None:
 
 
 def _receive(
-    connection: socket.socket, on_event: Callable[[Mapping[str, Any]], None] | None, name: str
+    connection: socket.socket, on_event: Callable[[Mapping[str, Any]], None] | None, directory: Path
 ) -> dict[str, Any]:
     with connection.makefile("rb") as replies:
         for line in replies:
@@ -74,9 +74,13 @@ def _receive(
                 return dict(reply["result"])
             if on_event is not None:
                 on_event(reply["event"])
-    raise _dead(name, None)
+    raise _dead(directory, None)
 
 
-def _dead(name: str, error: OSError | None) -> UnfitEnvironmentError:
+def _dead(directory: Path, error: OSError | None) -> UnfitEnvironmentError:
     code = error.errno if error is not None else None
-    return UnfitEnvironmentError(f"the keeper of {name} is not running", f"mrcemu down {name}, then up again", code)
+    log = directory / LOG_NAME
+    words = f" (its last words: {log})" if log.is_file() and log.stat().st_size else ""
+    return UnfitEnvironmentError(
+        f"the keeper of {directory.name} is not running{words}", f"mrcemu down {directory.name}, then up again", code
+    )

@@ -17,6 +17,7 @@ from typing import Any
 from mrcemu.errors import MrcEmuError, UsageError
 
 SOCKET_NAME = "keeper.sock"
+LOG_NAME = "keeper.log"  # what the keeper's process writes to stderr, beside its socket
 MAX_LINE_BYTES = 64 << 20  # ours: the status of a 1,024-port fabric takes about 1 MB
 
 

@@ -3,6 +3,7 @@
 import os
 import socket
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 
@@ -197,9 +198,34 @@ def test_under_sudo_the_file_belongs_to_the_caller(pair, tmp_path, monkeypatch):
     assert (path.stat().st_uid, path.stat().st_gid) == (1234, 2345)
 
 
+def limited(pair, tmp_path, limits, taps=200):
+    """Run a capture at `taps` taps with (soft, hard) descriptor limits, in a process of its own."""
+    program = (
+        "import resource, sys; from pathlib import Path\n"
+        "from mrcemu.capture.session import CaptureSession; from mrcemu.capture.targets import Tap\n"
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, {limits})\n"
+        f"taps = [Tap('{pair.path(pair.left)}', 'x', str(n)) for n in range({taps})]\n"
+        f"with CaptureSession(taps, Path('{tmp_path}/a.pcapng')): pass"
+    )
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+
+def test_a_low_soft_limit_of_descriptors_is_raised(pair, tmp_path):
+    assert limited(pair, tmp_path, (256, 4096)).returncode == 0
+
+
+def test_a_hard_limit_of_descriptors_is_named_with_its_fix_and_no_file_made(pair, tmp_path):
+    done = limited(pair, tmp_path, (256, 512))
+    assert "needs 656 open files, the limit is 512" in done.stderr
+    assert "ulimit -n 656" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_descriptors_are_given_back(pair, tmp_path):
     before = len(os.listdir("/proc/self/fd"))
     for number in range(5):
         with CaptureSession(pair.taps(), tmp_path / f"{number}.pcapng"):
             pass
+        with pytest.raises(UsageError):
+            CaptureSession([*pair.taps(), Tap(pair.path(pair.left), "y", "gone")], tmp_path / "never").start()
     assert len(os.listdir("/proc/self/fd")) == before

@@ -306,6 +306,16 @@ def test_a_dead_keeper_is_said_to_be_dead(tmp_path):
         ask(tmp_path, "status")
 
 
+def test_the_log_of_a_dead_keeper_is_named_if_it_says_something(tmp_path):
+    (tmp_path / "keeper.log").write_text("")
+    with pytest.raises(UnfitEnvironmentError) as silent:
+        ask(tmp_path, "status")
+    assert "keeper.log" not in str(silent.value)
+    (tmp_path / "keeper.log").write_text("out of memory\n")
+    with pytest.raises(UnfitEnvironmentError, match=r"keeper\.log"):
+        ask(tmp_path, "status")
+
+
 def test_a_keeper_that_stops_in_the_middle_of_a_request_is_said_to_be_dead(tmp_path):
     failures = []
 
