@@ -126,9 +126,13 @@ def create(topology: Topology, name: str, topology_text: str = "") -> Journal:
             "topology_text": topology_text,
         }
         directory.mkdir(mode=0o755, exist_ok=True)  # a killed run may have left it without a record
-        _write_record(directory, record)
-        if namespaces.prepare_directory():
-            (RUN_DIR / _OWNS_MOUNT).touch()
+        try:
+            _write_record(directory, record)
+            if namespaces.prepare_directory():
+                (RUN_DIR / _OWNS_MOUNT).touch()
+        except BaseException:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
     return Journal(directory, record)
 
 

@@ -1,7 +1,8 @@
 """Named network namespaces: make, enter, leave, unmake; visible to `ip netns` under /run/netns.
 
 Owns setns, unshare and the mounts. A thread that enters a namespace always returns to its own, also on errors.
-Refuses to decide which names may be touched: `journal.py` does. Sources: setns(2), ip-netns(8).
+Refuses to decide which names may be touched (`journal.py` does) and to open sockets in a
+namespace that exists (`mrcemu.linux.netns.inside` does). Sources: setns(2), ip-netns(8).
 """
 
 from __future__ import annotations
@@ -52,18 +53,6 @@ def returning_home() -> Iterator[None]:
     finally:
         setns(home)
         os.close(home)
-
-
-@contextmanager
-def inside(namespace: str) -> Iterator[None]:
-    """Run a block inside a named namespace; sockets opened there stay there."""
-    target = os.open(path_of(namespace), os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        with returning_home():
-            setns(target)
-            yield
-    finally:
-        os.close(target)
 
 
 def prepare_directory() -> bool:

@@ -8,7 +8,7 @@ import time
 from contextlib import contextmanager
 from ipaddress import IPv6Address
 
-from mrcemu.fabric.namespaces import inside
+from mrcemu.linux.netns import inside
 from mrcemu.topology.addressing import destination_bytes
 from mrcemu.topology.model import Topology
 
@@ -51,7 +51,7 @@ def uncompressed(topology, *usids):
 @contextmanager
 def packet_socket(net, node, ifname):
     """A packet socket on one port, IPv6 only."""
-    with inside(net.plan.namespaces[node]):
+    with inside(net.netns_path(node)):
         sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.htons(0x86DD))
     try:
         sock.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)
