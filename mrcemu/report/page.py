@@ -65,6 +65,7 @@ def render_page(result: Result, events: Sequence[Mapping[str, Any]], plots: Mapp
         _fidelity(result),
         _events(events),
         _ports(result),
+        _captures(result),
         _inputs(result),
     ]
     title = f"{result.get('scenario', 'run')}: {result['verdict']}"
@@ -271,6 +272,13 @@ def _ports(result: Result) -> str:
     rows = [(name, *(_scalar(counters.get(key)) for key in heads)) for name, counters in ports.items()]
     shown = table(("port", *(head.replace("_", " ") for head in heads)), rows, numeric=range(1, len(heads) + 1))
     return section("Ports", fold(f"{len(ports)} ports", shown))
+
+
+def _captures(result: Result) -> str:
+    captures = result.get("captures") or []
+    heads = list(dict.fromkeys(key for capture in captures for key in capture))
+    rows = [[_scalar(capture.get(key)) for key in heads] for capture in captures]
+    return section("Captures", table([head.replace("_", " ") for head in heads], rows) if rows else "")
 
 
 def _scalar(value: object) -> Cell:

@@ -49,6 +49,7 @@ RESULT: dict[str, Any] = {
     ],
     "ports": {"h0:p0": {"tx_packets": 12345}},
     "fidelity": {"F1": {"value": None, "verdict": "not_measured"}, "F4": {"value": "p99 1ms", "verdict": "pass"}},
+    "captures": [{"file": "capture.pcapng", "interface": "p1-t0-0:up1", "packets": 4321}],
     "base_rtt_ns": 21_700_000,
     "versions": {"mrcemu": "0.1.0"},
     "inputs": {
@@ -113,6 +114,7 @@ def test_the_page_tells_verdict_expectations_faults_paths_and_scale(built: tuple
         "Not measured in this run: trimmed, marked.",
         "F1 gaps between packets of a busy link – not measured",
         "h0:p0 12,345",
+        "capture.pcapng p1-t0-0:up1 4,321",
     ):
         assert expected in text, expected
 
