@@ -58,9 +58,11 @@ def run(
 
     require()
     runs = [(scenario, number) for scenario in loaded for number in range(repeat)]
-    results = [
-        _run_one(scenario, number, len(runs) > 1, output, keep, seed, allow_unfaithful) for scenario, number in runs
-    ]
+    results: list[RunResult] = []
+    for scenario, number in runs:
+        results.append(_run_one(scenario, number, len(runs) > 1, output, keep, seed, allow_unfaithful))
+        if not as_json:
+            _show(results[-1])
     if as_json:
         documents = [result.result for result in results]
         print_json(documents[0] if len(documents) == 1 else documents)
