@@ -12,13 +12,15 @@ switch all of its own.
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
-from mrcemu.errors import UsageError
+from mrcemu.errors import UnfitEnvironmentError, UsageError
 from mrcemu.fabric import encode, ops
+from mrcemu.fabric.netlink import NetlinkError
 from mrcemu.fabric.nodes import Nodes
 from mrcemu.fabric.ops import PortSpec
 from mrcemu.fabric.plan import Plan
@@ -90,12 +92,23 @@ class FaultPlane:
         with self._lock:
             events = watch.drain()
             risen = self._all_ports() if events is None else self._risen(events)
-            healed = [spec for spec in risen if self._is_up(spec)]
-            for spec in healed:
-                # Up although we hold it down: someone raised it by hand, and what the kernel does is the truth.
-                self._why_down[spec.port.name].clear()
-            self._restore(healed)
-        return [spec.port.name for spec in healed]
+            return [spec.port.name for spec in risen if self._heal_port(spec)]
+
+    def _heal_port(self, spec: PortSpec) -> bool:
+        """Put a port's tables back if it is up; False if it is down, also if it falls meanwhile or is gone."""
+        if not self._is_up(spec):
+            return False
+        try:
+            self._nodes.run(spec.node, self._plan.port_tables(spec.port.name), restore=True)
+        except UnfitEnvironmentError:
+            if self._is_up(spec):
+                raise
+            return False
+        # Up although we hold it down: someone raised it by hand, and what the kernel does is the truth.
+        self._why_down[spec.port.name].clear()
+        self._fallen.discard(spec.ifindex)
+        self._settle_peers([spec])
+        return True
 
     def _risen(self, events: Iterable[LinkEvent]) -> list[PortSpec]:
         """Ports that were down and whose later event says up."""
@@ -113,7 +126,14 @@ class FaultPlane:
         return list(self._plan.ports.values())
 
     def _is_up(self, spec: PortSpec) -> bool:
-        return link_state(self._nodes[spec.node].run_one(encode.get_link(spec.ifindex))[0]).admin_up
+        """Admin up now; a port someone deleted is not."""
+        try:
+            [body] = self._nodes[spec.node].run_one(encode.get_link(spec.ifindex))
+        except NetlinkError as error:
+            if error.errno != errno.ENODEV:
+                raise
+            return False
+        return link_state(body).admin_up
 
     def _lower(self, ports: Sequence[PortSpec], why: str) -> int:
         with self._lock:

@@ -154,9 +154,13 @@ class Plan:
         return DeleteSidRoute(switch, _own_prefix(self.topology, self.switches_by_name[switch]))
 
     def port_restore(self, port_name: str) -> tuple[Operation, ...]:
-        """Heal a port: up, neighbour, routes, settled state. HTB is absent: it survives an admin down (tested)."""
+        """Bring a port back: up, then its tables. HTB is not among them: it survives an admin down (tested)."""
+        return (LinkUp(self.ports[port_name]), *self.port_tables(port_name))
+
+    def port_tables(self, port_name: str) -> tuple[Operation, ...]:
+        """What a port that is up again lacks: neighbour, routes, settled state."""
         spec = self.ports[port_name]
-        return (LinkUp(spec), *self._forwarding_ops(spec), SyncOperstate(spec))
+        return (*self._forwarding_ops(spec), SyncOperstate(spec))
 
     def peer(self, spec: PortSpec) -> PortSpec:
         """The other end of a port's link."""

@@ -14,6 +14,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from mrcemu.errors import UnfitEnvironmentError
 from mrcemu.fabric import namespaces
 from mrcemu.fabric.encode import IFF_UP, RTM_NEWLINK
 from mrcemu.fabric.netlink import (
@@ -54,9 +55,17 @@ class LinkWatch:
                 self._sock.run_one(message(RTM_NEWNSID, 0, body))
             finally:
                 os.close(fd)
-        self._sock.raw.setsockopt(SOL_NETLINK, NETLINK_LISTEN_ALL_NSID, 1)
+        self._listen_everywhere()
         self._sock.raw.setsockopt(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, RTNLGRP_LINK)
         self._sock.raw.setblocking(False)
+
+    def _listen_everywhere(self) -> None:
+        try:
+            self._sock.raw.setsockopt(SOL_NETLINK, NETLINK_LISTEN_ALL_NSID, 1)
+        except PermissionError as error:
+            raise UnfitEnvironmentError(
+                "no right to watch links in other namespaces", "add CAP_NET_BROADCAST (--privileged)", error.errno
+            ) from error
 
     def fileno(self) -> int:
         return self._sock.fileno()

@@ -256,6 +256,33 @@ def test_a_healing_thread_mends_ports_without_an_event_loop(net, pristine):
         net._healer = None
 
 
+def test_ports_flapped_by_hand_as_fast_as_it_goes_end_healed(net, pristine):
+    flaps = "for i in $(seq 100); do ip link set {0} down; ip link set {0} up; done"
+    net.start()
+    try:
+        for node, port in (("p0-t0-0", "up1"), ("p0-t1-1", "dn0")):
+            net[node].sendCmd(flaps.format(port))
+        for _ in range(20):
+            net.faults.link_down("h0:p0")
+            net.faults.link_up("h0:p0")
+        for node in ("p0-t0-0", "p0-t1-1"):
+            assert net[node].waitOutput() == ""
+        assert kit.wait_until(lambda: net.tables() == pristine)
+    finally:
+        net._healer.stop()
+        net._healer = None
+
+
+def test_a_port_that_was_deleted_does_not_stop_the_healing_of_others():
+    with MrcNet(kit.TINY, kit.fabric_name("del")) as net:
+        before = net.tables()["p0-t1-0"]
+        net["p0-t0-0"].cmd("ip link del up1")
+        net["p0-t1-0"].cmd("ip link set dn0 down; ip link set dn0 up")
+        assert kit.wait_until(lambda: "p0-t1-0:dn0" in heal(net))
+        assert net.tables()["p0-t1-0"] == before
+        assert "p0-t0-0:up1" not in net.counters()
+
+
 def test_a_flap_takes_less_than_ten_milliseconds(net):
     spans = []
     for _ in range(30):

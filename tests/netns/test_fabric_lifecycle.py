@@ -224,13 +224,14 @@ def test_a_name_that_stands_is_refused_and_the_fabric_unharmed():
 
 
 @pytest.mark.parametrize("stage", ["_make_veths", "_settle", "verify"])
-def test_a_failure_while_building_leaves_nothing(monkeypatch, stage):
+@pytest.mark.parametrize("error", [UnfitEnvironmentError("a test", "none"), KeyboardInterrupt()])
+def test_a_failure_while_building_leaves_nothing(monkeypatch, stage, error):
     def fail(*_):
-        raise UnfitEnvironmentError("a test", "none")
+        raise error
 
     monkeypatch.setattr(apply, stage, fail)
     name, before = kit.fabric_name("fails"), len(os.listdir("/proc/self/fd"))
-    with pytest.raises(UnfitEnvironmentError):
+    with pytest.raises(type(error)):
         MrcNet(kit.TINY, name).build()
     assert own_names(name) == NOTHING
     assert len(os.listdir("/proc/self/fd")) == before
@@ -332,6 +333,45 @@ def test_the_mount_on_run_netns_is_taken_back_with_the_last_fabric():
     command = [*PRIVATE_RUN, sys.executable, "-c", COUNT_MOUNTS, str(Path(__file__).parent)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["0", "1", "1", "1", "0"], done.stderr
+
+
+TWO_KILLED = """
+import os, sys; sys.path.insert(0, sys.argv[1]); import fabric_support as kit
+from mrcemu.fabric.net import MrcNet
+first, second = MrcNet(kit.SMALLEST, "first"), MrcNet(kit.TINY, "second")
+first.build(); second.build()
+os.kill(os.getpid(), 9)
+"""
+DOWN_ALL = """
+import os
+from mrcemu.fabric import journal
+print([standing.owner_alive for standing in journal.list_standing()], journal.down_all(), journal.down_all())
+print(os.listdir("/run/netns"), os.listdir("/run/mrcemu"))
+print([line for line in open("/proc/self/mountinfo") if "/run/netns" in line])
+"""
+
+
+def test_down_all_clears_what_killed_runs_left_and_may_be_repeated():
+    script = 'python=$1 tests=$2; "$python" -c "$3" "$tests"; "$python" -c "$4"'
+    command = [*PRIVATE_RUN, "sh", "-c", script, "sh", sys.executable, str(Path(__file__).parent), TWO_KILLED, DOWN_ALL]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == [
+        "[False, False] ['first', 'second'] []", "[] ['.lock']", "[]",
+    ], done.stderr  # fmt: skip
+
+
+def test_without_root_one_line_says_so():
+    script = (
+        "import os, sys; sys.path.insert(0, sys.argv[1]); import fabric_support as kit\n"
+        "from mrcemu.errors import UnfitEnvironmentError\n"
+        "from mrcemu.fabric.net import MrcNet\n"
+        "os.seteuid(65534)\n"
+        "try: MrcNet(kit.SMALLEST, 'user').build()\n"
+        "except UnfitEnvironmentError as error: print(error.exit_code, error)\n"
+    )
+    command = [sys.executable, "-c", script, str(Path(__file__).parent)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "3 building a fabric needs root; fix: sudo\n", done.stderr
 
 
 def test_a_foreign_namespace_keeps_the_mount_on_run_netns():
