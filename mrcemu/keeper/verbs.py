@@ -96,7 +96,10 @@ def reboot_time_ns(args: Mapping[str, Any]) -> int:
 
 
 async def flap(net: MrcNet, names: Sequence[str], plan: FlapPlan, emit: Emit) -> int:
-    """Run a flap; however it ends, the links are up. Each cycle starts on the grid, so lateness never adds up."""
+    """Run a flap; however it ends, the links are up.
+
+    Each cycle starts on the grid of the period, so lateness never adds up; a late cycle still stays down in full.
+    """
     start = time.monotonic_ns()
     cycle = 0
     done = start
@@ -104,7 +107,7 @@ async def flap(net: MrcNet, names: Sequence[str], plan: FlapPlan, emit: Emit) ->
         while plan.count is None or cycle < plan.count:
             await _until(start + cycle * plan.period_ns)
             down_at = act(net, "link down", names)
-            await _until(start + cycle * plan.period_ns + plan.down_ns)
+            await _until(down_at + plan.down_ns)
             done = act(net, "link up", names)
             cycle += 1
             emit({"cycle": cycle, "down_at_ns": down_at, "up_at_ns": done})
