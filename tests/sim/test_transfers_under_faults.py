@@ -356,13 +356,26 @@ def test_reordering_within_paths_exonerates_what_it_wrongly_retires() -> None:
 def test_a_dead_reverse_path_costs_answers_only(seed: int) -> None:
     transfer = Transfer(seed=seed, depth=8)
     start = warm(transfer, messages=8)
-    reverse = transfer.responder.spray.in_service(4)[0].ev
-    transfer.rule(one_way(1, kill_ev(reverse)))
+    reverse = transfer.responder.reverse.current(4)
+    assert reverse is not None
+    transfer.rule(one_way(1, kill_ev(reverse.ev)))
     transfer.run(8 * transfer.base_rtt_ns)
     assert transfer.pair.drops > 3
     assert transfer.losses == transfer.ev_changes == []
     assert transfer.rate_share(start, transfer.now_ns) >= 0.97
     transfer.run_to_end().assert_delivered()
+
+
+def test_a_dead_reverse_ev_is_exchanged_for_one_whose_probe_is_answered() -> None:
+    transfer = Transfer(depth=8)
+    warm(transfer, messages=64)
+    reverse = transfer.responder.reverse.current(4)
+    assert reverse is not None
+    transfer.rule(one_way(1, kill_ev(reverse.ev)))
+    transfer.run(60 * transfer.base_rtt_ns)
+    exchanged = transfer.responder.reverse.current(4)
+    assert exchanged is not None
+    assert exchanged.ev != reverse.ev
 
 
 def test_a_dead_reverse_plane_costs_answers_only() -> None:
