@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mrcemu.cli.common import FabricName, command_app, need_root, progress
-from mrcemu.errors import UsageError
+from mrcemu.cli.common import FabricName, command_app, need_root, progress, quantity
+from mrcemu.units import parse_time_ns
 
 if TYPE_CHECKING:
     from mrcemu.capture.session import CaptureSession, TapSummary
@@ -48,7 +48,7 @@ def capture(
     from mrcemu.capture.targets import taps_for  # noqa: PLC0415
     from mrcemu.cli.standing import choose  # noqa: PLC0415
 
-    limit_s = _seconds(duration)
+    limit_s = quantity(parse_time_ns, duration, "--duration") / 1e9 if duration is not None else None
     need_root("capture")
     fabric = choose(name)
     taps = taps_for(fabric.topology, targets, fabric.netns_path)
@@ -57,17 +57,6 @@ def capture(
     session.start()
     _wait(session, f"capturing at {len(taps)} ports into {file}; Ctrl-C ends", limit_s)
     _report(session.stop(), file)
-
-
-def _seconds(duration: str | None) -> float | None:
-    from mrcemu.units import parse_time_ns  # noqa: PLC0415
-
-    if duration is None:
-        return None
-    try:
-        return parse_time_ns(duration) / 1e9
-    except ValueError as error:
-        raise UsageError(f"--duration: found {duration!r}; allowed: {error}") from None
 
 
 def _wait(session: CaptureSession, message: str, limit_s: float | None) -> None:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -17,6 +17,8 @@ from mrcemu.errors import UnfitEnvironmentError, UsageError
 
 if TYPE_CHECKING:
     from mrcemu.topology.model import Topology
+
+Number = TypeVar("Number", int, float)
 
 # Bundled topologies lie beside the package in a checkout.
 TOPOLOGIES = Path(__file__).resolve().parents[2] / "topologies"
@@ -43,6 +45,14 @@ def need_root(command: str) -> None:
     """UnfitEnvironmentError unless root; mrcemu never elevates itself."""
     if os.geteuid() != 0:
         raise UnfitEnvironmentError(f"`mrcemu {command}` needs root", f"sudo mrcemu {command} ...")
+
+
+def quantity(parse: Callable[[object], Number], text: str, option: str) -> Number:
+    """The value of an option that is written with a unit; UsageError says what is allowed."""
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: found {text!r}; allowed: {error}") from None
 
 
 def print_json(document: object) -> None:

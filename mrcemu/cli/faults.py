@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
-from mrcemu.cli.common import FabricName, command_app, need_root, progress
+from mrcemu.cli.common import FabricName, command_app, need_root, progress, quantity
 from mrcemu.errors import UsageError
 
 link_app = command_app()
@@ -19,13 +19,6 @@ Links = Annotated[
 ]
 Ports = Annotated[list[str], typer.Argument(metavar="HOST:PLANE...", help="NIC ports: h3:p5 (or h3:5), or globs.")]
 Switches = Annotated[list[str], typer.Argument(metavar="NAME...", help="Switches: p5-t0-2, or globs like 'p3-*'.")]
-
-
-def _quantity(parse: Callable[[object], Any], text: str, option: str) -> Any:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise UsageError(f"{option}: found {text!r}; allowed: {error}") from None
 
 
 def _perform(verb: str, targets: list[str], name: str | None, done: str, args: Mapping[str, Any] | None = None) -> None:
@@ -93,8 +86,8 @@ def link_flap(
     from mrcemu.units import parse_fraction, parse_time_ns  # noqa: PLC0415
 
     args = {
-        "period_ns": _quantity(parse_time_ns, period, "--period"),
-        "duty": _quantity(parse_fraction, duty, "--duty"),
+        "period_ns": quantity(parse_time_ns, period, "--period"),
+        "duty": quantity(parse_fraction, duty, "--duty"),
         "count": count,
     }
     _perform("link flap", targets, name, "up", args)
@@ -164,7 +157,7 @@ def switch_reboot(
     """
     from mrcemu.units import parse_time_ns  # noqa: PLC0415
 
-    _perform("switch reboot", targets, name, "up again", {"for_ns": _quantity(parse_time_ns, away, "--for")})
+    _perform("switch reboot", targets, name, "up again", {"for_ns": quantity(parse_time_ns, away, "--for")})
 
 
 def _not_yet(app: typer.Typer, group: str, verb: str) -> None:

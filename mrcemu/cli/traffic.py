@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mrcemu.cli.common import AsJson, FabricName, command_app, need_root, print_json, print_table, progress
+from mrcemu.cli.common import AsJson, FabricName, command_app, need_root, print_json, print_table, progress, quantity
 from mrcemu.errors import UsageError
 from mrcemu.units import format_rate, format_time, parse_size_bytes, parse_time_ns
 
@@ -17,13 +17,6 @@ trace_app = command_app()
 
 Source = Annotated[str, typer.Argument(metavar="SRC", help="The sending host, e.g. h0.")]
 Destination = Annotated[str, typer.Argument(metavar="DST", help="The other host, e.g. h12.")]
-
-
-def _quantity(parse: Any, text: str, option: str) -> int:
-    try:
-        return int(parse(text))
-    except ValueError as error:
-        raise UsageError(f"{option}: found {text!r}; allowed: {error}") from None
 
 
 @bw_app.command()
@@ -46,8 +39,8 @@ def bw(
 
     need_root("bw")
     args: dict[str, Any] = {"src": src, "dst": dst, "depth": tx_depth, "qps": qp}
-    args["size"] = _quantity(parse_size_bytes, size, "--size")
-    args["duration_ns"] = _quantity(parse_time_ns, duration, "--duration")
+    args["size"] = quantity(parse_size_bytes, size, "--size")
+    args["duration_ns"] = quantity(parse_time_ns, duration, "--duration")
     if iters is not None:
         args["iterations"] = iters
     result = choose(name).ask("bw", (), args, None if as_json else _show_second)
