@@ -6,7 +6,7 @@ import pytest
 from transport_kit import EIGHT, MTU, Bench, Control, Data
 
 from mrcemu.protocol.ev import EvState
-from mrcemu.protocol.events import EvChanged, PacketLost, PeerPortsChanged, PortChanged, QpFailed
+from mrcemu.protocol.events import EvChanged, LossWasSpurious, PacketLost, PeerPortsChanged, PortChanged, QpFailed
 from mrcemu.protocol.port_status import PortStatus
 from mrcemu.topology.addressing import host_address
 from mrcemu.wire import fast
@@ -164,6 +164,18 @@ def test_a_port_is_no_fault_of_its_paths() -> None:
     bench.port(0, up=False)
     assert bench.of(EvChanged) == []
     assert {entry.state for entry in bench.qp.spray.entries.values()} == {EvState.GOOD}
+
+
+def test_what_arrived_just_before_its_port_went_down_is_no_spurious_loss() -> None:
+    """The port explains it: the guard was not too short."""
+    bench = Bench()
+    bench.post(8 * MTU)
+    bench.sent()
+    bench.port(0, up=False)
+    assert len(bench.of(PacketLost)) == 1
+    bench.receive(bench.sack(7))
+    assert bench.of(LossWasSpurious) == []
+    assert bench.qp.requester.loss.guard_ns == bench.config.base_rtt_ns
 
 
 def test_paths_retired_just_before_their_port_was_known_down_are_exonerated() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from transport_kit import LOCAL_QPN, MTU, Bench, Data
+from transport_kit import LOCAL_QPN, MTU, TINY, Bench, Data
 
 from mrcemu.errors import QpError
 from mrcemu.protocol.ev import EvState
@@ -38,6 +38,16 @@ def test_a_trimmed_packet_goes_again_at_once_and_only_a_fabric_trim_skips_the_pa
     assert again.ev != sent[1].ev
     assert bench.of(TimerExpired) == bench.of(PacketLost) == []
     assert [(e.psn, e.ev, e.reason) for e in bench.of(NackReceived)] == [(sent[1].psn, sent[1].ev, reason)]
+
+
+def test_a_retransmission_passes_over_the_path_it_was_trimmed_on_even_if_it_is_that_paths_turn() -> None:
+    bench = Bench(TINY, active_share=1.0)
+    bench.post(2 * MTU)
+    first, second = bench.sent_data(room=1)
+    assert first.ev != second.ev
+    bench.receive(bench.nack(NackReason.TRIMMED_LASTHOP, first.psn, first.ev))
+    (again,) = bench.sent_data(room=1)
+    assert (again.psn, again.ev) == (first.psn, second.ev)
 
 
 @pytest.mark.parametrize("reason", CHARGED)
