@@ -21,11 +21,13 @@ from collections.abc import Callable
 from mrcemu.errors import QpError
 from mrcemu.protocol import events
 from mrcemu.protocol.config import TransportConfig
+from mrcemu.protocol.denylist import DenyEntry, Denylist
 from mrcemu.protocol.endpoint_ops import EndpointOps
 from mrcemu.protocol.framing import Framer, NicIdentity
 from mrcemu.protocol.memory import PayloadSource, RegionTable
 from mrcemu.protocol.port_status import PortStatus
 from mrcemu.protocol.qp import Outgoing, Qp, QpSetup
+from mrcemu.protocol.scheduler import QpScheduler
 from mrcemu.rng import Rng
 from mrcemu.topology.model import Topology
 from mrcemu.wire import fast
@@ -54,8 +56,9 @@ class Nic:
         self.regions = RegionTable()
         self.ports = PortStatus(topology.planes)
         self.qps: dict[int, Qp] = {}
-        self._rotation: list[Qp] = []
-        self._turn = 0
+        self._rotation: list[Qp] = []  # all QPs, in order of creation
+        self._scheduler = QpScheduler()
+        self.denylist = Denylist()
         self._events: deque[events.Event] = deque()
         self.events_dropped = 0
         self.unknown_qp_drops = 0
@@ -74,6 +77,7 @@ class Nic:
         qp = Qp(setup, framer, self.regions, self._rng.child(f"qp{setup.qpn}"), mask, self._emit)
         self.qps[setup.qpn] = qp
         self._rotation.append(qp)
+        self._apply_denylist(qp, 0)
         return qp
 
     def destroy_qp(self, qpn: int) -> None:
@@ -81,6 +85,7 @@ class Nic:
         qp = self.qps.pop(qpn, None)
         if qp is not None:
             self._rotation.remove(qp)
+            self._scheduler.forget(qp)
 
     def post_write(
         self,
@@ -97,7 +102,29 @@ class Nic:
         qp = self.qps.get(qpn)
         if qp is None or qp.error is not None:
             raise QpError(f"QPN {qpn}: {'no such QP' if qp is None else qp.error}")
-        return qp.requester.post_write(wr_id, source, length, va, rkey, now_ns, imm)
+        msn = qp.requester.post_write(wr_id, source, length, va, rkey, now_ns, imm)
+        self._scheduler.offer(qp)
+        return msn
+
+    # -- denylist -------------------------------------------------------------------------------------------------
+
+    def deny(self, entry: DenyEntry, now_ns: int) -> None:
+        """Deny every EV that matches, on all QPs, present and future: nothing is sent on it until allowed."""
+        self.denylist.add(entry)
+        for qp in self._rotation:
+            self._apply_denylist(qp, now_ns)
+
+    def allow(self, entry: DenyEntry, now_ns: int) -> bool:
+        """Take an entry off the list; EVs no other entry denies are GOOD again. False if it is not listed."""
+        if not self.denylist.remove(entry):
+            return False
+        for qp in self._rotation:
+            self._apply_denylist(qp, now_ns)
+        return True
+
+    def _apply_denylist(self, qp: Qp, now_ns: int) -> None:
+        qp.apply_denylist(self.denylist, now_ns)
+        self._scheduler.offer(qp)
 
     # -- in -------------------------------------------------------------------------------------------------------
 
@@ -109,6 +136,8 @@ class Nic:
         qp = self.qps.get(packet.dest_qpn)
         if qp is not None and packet.src == qp.setup.peer_address:
             size = qp.receive(packet, now_ns)
+            if qp.may_send():
+                self._scheduler.offer(qp)
             if size and self._placed is not None:
                 self._placed(qp.qpn, port, size, now_ns)
             return size
@@ -125,12 +154,14 @@ class Nic:
         self._emit(events.PortChanged(now_ns, 0, port, up))
         for qp in self._rotation:
             qp.planes_changed(self.ports.usable(qp.setup.peer_address), now_ns)
+            self._scheduler.offer(qp)
         self.endpoint_ops.announce({qp.setup.peer_address for qp in self._rotation})
 
     def _peer_ports_changed(self, peer: bytes, now_ns: int) -> None:
         for qp in self._rotation:
             if qp.setup.peer_address == peer:
                 qp.planes_changed(self.ports.usable(peer), now_ns)
+                self._scheduler.offer(qp)
 
     # -- out ------------------------------------------------------------------------------------------------------
 
@@ -142,20 +173,19 @@ class Nic:
         for qp in self._rotation:
             if qp.responder.control:
                 qp.control_frames(self.ports.local_mask, now_ns, out)
-        rotation = self._rotation
-        idle = 0
-        while room and idle < len(rotation) and len(out) < budget:
-            if self._turn >= len(rotation):
-                self._turn = 0
-            qp = rotation[self._turn]
-            self._turn += 1
+        scheduler = self._scheduler
+        idle = 0  # QPs in a row that had nothing for the ports with room
+        while room and idle < len(scheduler) and len(out) < budget:
+            qp = scheduler.turn()
             item = qp.next_frame(room, now_ns) if qp.error is None else None
-            if item is None:
+            if item is not None:
+                idle = 0
+                out.append(item)
+                room &= ~(1 << item[0])
+            elif qp.error is None and qp.may_send():
                 idle += 1
-                continue
-            idle = 0
-            out.append(item)
-            room &= ~(1 << item[0])
+            else:
+                scheduler.drop_last()
         return out
 
     # -- time and events ------------------------------------------------------------------------------------------
@@ -174,6 +204,7 @@ class Nic:
             due = qp.next_timer_ns()
             if due is not None and due <= now_ns:
                 qp.handle_timer(now_ns)
+                self._scheduler.offer(qp)
         self.endpoint_ops.handle_timer(now_ns)
 
     def next_event(self) -> events.Event | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from mrcemu.protocol import events
 from mrcemu.protocol.config import TransportConfig
 from mrcemu.protocol.ev import EvEntry, EvInput, EvState
+from mrcemu.protocol.reverse import ReversePaths
 from mrcemu.protocol.spray import Spray
 from mrcemu.rng import Rng
 
@@ -45,7 +46,9 @@ class Prober:
         spray: Spray,
         rng: Rng,
         emit_event: Callable[[events.Event], None],
+        reverse: ReversePaths | None = None,
     ) -> None:
+        self._reverse = reverse  # hears which paths answer
         self._qpn = qpn
         self._config = config
         self._spray = spray
@@ -114,6 +117,8 @@ class Prober:
         for probe_id in [key for key, pending in self._pending.items() if pending.sent_ns <= limit]:
             pending = self._pending.pop(probe_id)
             pending.entry.clean_probes = 0
+            if self._reverse is not None:
+                self._reverse.suspect(pending.entry)
             if pending.asked:
                 self._event(events.EvProbed(now_ns, self._qpn, pending.entry.ev, None, probe_id))
 
@@ -132,6 +137,8 @@ class Prober:
         self.answered += 1
         entry = pending.entry
         rtt_ns = now_ns - pending.sent_ns
+        if self._reverse is not None:
+            self._reverse.works(entry)
         if pending.asked:
             self._event(events.EvProbed(now_ns, self._qpn, entry.ev, rtt_ns, probe_id))
         if entry.state is not EvState.ASSUMED_BAD:

@@ -12,6 +12,7 @@ from typing import ClassVar
 from mrcemu.protocol import events
 from mrcemu.protocol.config import TransportConfig
 from mrcemu.protocol.congestion.fixed import FixedWindow
+from mrcemu.protocol.denylist import Denylist
 from mrcemu.protocol.ev import EvEntry, EvInput, EvState
 from mrcemu.protocol.framing import Framer
 from mrcemu.protocol.loss import Flight
@@ -20,6 +21,7 @@ from mrcemu.protocol.probes import ProbeOrder, Prober
 from mrcemu.protocol.requester import Requester
 from mrcemu.protocol.responder import Responder
 from mrcemu.protocol.reverse import ReversePaths
+from mrcemu.protocol.scheduler import QpActivity
 from mrcemu.protocol.spray import Spray
 from mrcemu.rng import Rng
 from mrcemu.topology.addressing import Path
@@ -67,13 +69,14 @@ class Qp:
         self._timestamp_unit_ns = config.timestamp_unit_ns
         self.spray = Spray(setup.paths, config, rng.child("spray"), self._path_changed)
         self.spray.allow_planes(planes_mask)
-        self.reverse = ReversePaths(self.spray)
+        self.reverse = ReversePaths(self.spray, config.base_rtt_ns, rng.child("reverse"))
         self.congestion = FixedWindow(config, self.spray.usable_plane_count)
-        self.prober = Prober(setup.qpn, config, self.spray, rng.child("probes"), emit_event)
+        self.prober = Prober(setup.qpn, config, self.spray, rng.child("probes"), emit_event, self.reverse)
         self.requester = Requester(
             setup.qpn, config, self.spray, self.congestion, emit_event, self.fail, setup.send_psn
         )
         self.responder = Responder(setup.qpn, setup.peer_qpn, config, regions, emit_event, self.fail, setup.receive_psn)
+        self.requester.on_path_works = self.reverse.on_outbound_acknowledged
         self._due_probes: list[ProbeOrder] = []
 
     # -- in -------------------------------------------------------------------------------------------------------
@@ -84,6 +87,7 @@ class Qp:
         if self.error is not None:
             return 0
         if packet.opcode in DATA_OPCODES:
+            self.reverse.on_inbound(now_ns)
             return self.responder.receive_data(packet, now_ns)
         route = self._ROUTES.get(packet.opcode)
         if route is not None:
@@ -193,11 +197,11 @@ class Qp:
         """When `handle_timer` has something to do."""
         if self.error is not None:
             return None
-        mine = self.requester.next_timer_ns()
-        probe = self.prober.next_timer_ns()
-        if mine is None or probe is None:
-            return probe if mine is None else mine
-        return min(mine, probe)
+        due = self.requester.next_timer_ns()
+        for other in (self.prober.next_timer_ns(), self.reverse.next_timer_ns()):
+            if other is not None and (due is None or other < due):
+                due = other
+        return due
 
     def handle_timer(self, now_ns: int) -> None:
         """Let time pass; harmless when early or late."""
@@ -205,6 +209,9 @@ class Qp:
         if self.error is None:
             self.requester.handle_timer(now_ns)
             self._due_probes.extend(self.prober.take_due(now_ns))
+            refresh = self.reverse.take_due(now_ns)
+            if refresh is not None:
+                self._due_probes.append(ProbeOrder(refresh))
 
     def planes_changed(self, mask: int, now_ns: int) -> None:
         """Planes usable at both ends (bit N = plane N): remap, resend what was on lost ones, look at returned ones."""
@@ -218,6 +225,14 @@ class Qp:
         for plane in _bits(back):
             self.prober.plane_returned(plane, now_ns)
         self.congestion.set_planes(self.spray.usable_plane_count)
+
+    def apply_denylist(self, denylist: Denylist, now_ns: int) -> None:
+        """Deny what is listed, allow what no longer is."""
+        self._now_ns = now_ns
+        for entry in self.spray.entries.values():
+            denied = denylist.denies(entry.ev)
+            if denied != (entry.state is EvState.DENIED):
+                self.spray.apply(entry, EvInput.DENY if denied else EvInput.ALLOW, "controller", now_ns)
 
     def _exonerate_recent(self, plane: int, now_ns: int) -> None:
         """EVs of a plane retired within the last timer before its port was known down: the port explains the loss."""
@@ -234,6 +249,18 @@ class Qp:
         if EvState.SKIP not in (old, new) or new is EvState.ASSUMED_BAD:
             self._event(events.EvChanged(self._now_ns, self.qpn, entry.ev, entry.plane, old.value, new.value, signal))
         self.congestion.set_planes(self.spray.usable_plane_count)
+
+    @property
+    def activity(self) -> QpActivity:
+        """The scheduler's four states (sources 6.8)."""
+        requester = self.requester
+        if requester.has_unsent:
+            return QpActivity.READY if requester.has_work() else QpActivity.ACTIVE
+        return QpActivity.PENDING if requester.outstanding_messages else QpActivity.IDLE
+
+    def may_send(self) -> bool:
+        """Whether `next_frame` could give something, paths and ports aside."""
+        return bool(self._due_probes) or self.requester.wants_state_probe or self.requester.has_work()
 
     def fail(self, reason: str, now_ns: int) -> None:
         """Put the QP in error, once; what is queued for the peer still leaves."""

@@ -86,6 +86,7 @@ class Requester:
         self._event = emit_event
         self._fail = fail
         self.counters = RequesterCounters()
+        self.on_path_works: Callable[[EvEntry, int], None] | None = None  # told of paths that delivered, with now_ns
         self.loss = LossDetector(config)
         self.budget = RetryBudget(config)
         self._una = first_psn  # lowest PSN not cumulatively acknowledged
@@ -130,6 +131,11 @@ class Requester:
         self._unsent.append(message)
         self._incomplete.append(message)
         return message.msn
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether packets wait to be sent, for the first time or again."""
+        return bool(self._unsent or self._rtx)
 
     @property
     def outstanding_messages(self) -> int:
@@ -254,6 +260,8 @@ class Requester:
         if (flight.attempt == 1 and not rtx_echo) or (flight.attempt == 2 and rtx_echo):
             rtt = now_ns - flight.sent_ns
             entry = flight.entry
+            if self.on_path_works is not None:
+                self.on_path_works(entry, now_ns)
             entry.rtt_ns = rtt if not entry.rtt_ns else entry.rtt_ns + ((rtt - entry.rtt_ns) >> 3)
 
     def _steer(self, entropy: int, mark: int, now_ns: int) -> None:
