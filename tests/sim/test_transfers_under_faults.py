@@ -266,6 +266,8 @@ def test_two_percent_loss_both_ways_is_survived_byte_for_byte(seed: int) -> None
     transfer.write(6).run_to_end().assert_delivered()
     assert transfer.losses
     assert transfer.requester.congestion.inflight_bytes == 0
+    kept = sum(len(entry.flights) for entry in transfer.requester.spray.entries.values())
+    assert kept <= transfer.config.mpr_psns  # done transmissions are forgotten
 
 
 def test_a_fifth_of_everything_lost_is_survived() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
-from transport_kit import EIGHT, LOCAL_QPN, MTU, TINY, Bench, Control, Data
+from transport_kit import BASE_VA, EIGHT, LOCAL_QPN, MTU, RKEY, TINY, Bench, Control, Data, identity
 
 from mrcemu.errors import QpError
 from mrcemu.protocol import events
@@ -13,10 +14,13 @@ from mrcemu.protocol.config import for_topology
 from mrcemu.protocol.congestion.fixed import FixedWindow
 from mrcemu.protocol.ev import EvState
 from mrcemu.protocol.events import EvChanged, MessageArrived, QpFailed
-from mrcemu.protocol.memory import BufferSource
+from mrcemu.protocol.memory import BufferSource, MemoryRegion
+from mrcemu.protocol.nic import Nic
+from mrcemu.rng import Rng
 from mrcemu.topology import timing
+from mrcemu.topology.addressing import all_paths, host_address
 from mrcemu.wire.fast import FLAG_ACKREQ
-from mrcemu.wire.opcodes import Ecn, Opcode
+from mrcemu.wire.opcodes import Ecn, EndpointOp, Opcode
 
 # -- events and timers ----------------------------------------------------------------------------------------------
 
@@ -273,3 +277,36 @@ def test_a_probe_and_control_packet_name_the_peers_qp() -> None:
     bench.timer(bench.config.rto_ns)
     probes = [item for item in bench.sent() if isinstance(item, Control) and item.opcode == Opcode.PROBE_REQUEST]
     assert [item.dest_qpn for item in probes] == [0x012345]
+
+
+# -- several peers --------------------------------------------------------------------------------------------------
+
+
+def test_an_update_of_one_peer_leaves_the_qps_of_others_alone() -> None:
+    bench = Bench()
+    other = host_address(9).packed
+    setup = replace(bench.setup(20), peer_address=other, paths=all_paths(EIGHT, 0, 9))
+    second = bench.nic.create_qp(setup)
+    bench.receive(bench.endpoint_request(EndpointOp.PORT_STATUS_UPDATE, 1, 0x1FC))
+    assert (bench.qp.spray.usable_planes, second.spray.usable_planes) == (0xFE, 0xFF)
+    bench.receive(bench.endpoint_request(EndpointOp.PORT_STATUS_UPDATE, 1, 0x03E, src=9))
+    assert (bench.qp.spray.usable_planes, second.spray.usable_planes) == (0xFE, 0x1F)
+
+
+def test_a_local_port_is_told_to_every_peer() -> None:
+    bench = Bench()
+    bench.nic.create_qp(replace(bench.setup(20), peer_address=host_address(9).packed, paths=all_paths(EIGHT, 0, 9)))
+    bench.port(7, up=False)
+    told = Counter(frame[78:94] for _, frame, _ in bench.frames())
+    assert told == {host_address(bench.peer).packed: 7, host_address(9).packed: 7}
+
+
+def test_every_packet_newly_placed_is_told_with_its_qp_port_and_time() -> None:
+    bench = Bench()
+    told: list[tuple[int, int, int, int]] = []
+    nic = Nic(EIGHT, identity(EIGHT, 0), bench.config, Rng(1), lambda *args: told.append(args))
+    nic.regions.register(MemoryRegion(RKEY, BASE_VA, memoryview(bytearray(1 << 16))))
+    nic.create_qp(bench.setup(LOCAL_QPN))
+    for port, psn in ((4, 0), (4, 0), (6, 3)):
+        nic.receive_frame(port, bench.data(psn, b"12345"), 99 + psn)
+    assert told == [(LOCAL_QPN, 4, 5, 99), (LOCAL_QPN, 6, 5, 102)]
