@@ -83,6 +83,22 @@ def attributes(data: bytes, offset: int = 0) -> dict[int, bytes]:
     return found
 
 
+def pick(data: bytes, offset: int, wanted: tuple[int, ...]) -> dict[int, bytes]:
+    """Only the wanted attributes, stopping when all are found: a link has fifty, and a fabric five hundred links."""
+    found: dict[int, bytes] = {}
+    end, unpack, missing = len(data), _ATTR.unpack_from, len(wanted)
+    while missing and offset + 4 <= end:
+        length, kind = unpack(data, offset)
+        if length < 4:
+            break
+        kind &= NLA_TYPE_MASK
+        if kind in wanted and kind not in found:
+            found[kind] = data[offset + 4 : offset + length]
+            missing -= 1
+        offset += (length + 3) & ~3
+    return found
+
+
 _LITTLE = struct.pack("=H", 1) == b"\x01\x00"
 
 

@@ -20,7 +20,7 @@ from mrcemu.fabric.encode import (
     RTA_OIF,
     SEG6_LOCAL_FLAVORS,
 )
-from mrcemu.fabric.netlink import attributes
+from mrcemu.fabric.netlink import attributes, pick
 
 IFLA_STATS64, IFLA_OPERSTATE = 23, 16
 OPERSTATE_UP = 6
@@ -103,7 +103,7 @@ class HtbClass:
 def link_state(body: bytes) -> LinkState:
     """An RTM_NEWLINK body."""
     _, _, ifindex, flags, _ = _IFINFO.unpack_from(body)
-    found = attributes(body, _IFINFO.size)
+    found = pick(body, _IFINFO.size, (IFLA_OPERSTATE, IFLA_STATS64))
     operstate = found.get(IFLA_OPERSTATE, b"\0")[0]
     totals = found.get(IFLA_STATS64)
     if totals is None:
@@ -135,7 +135,7 @@ def neighbour(body: bytes) -> Neighbour:
 def qdisc(body: bytes) -> Qdisc:
     """An RTM_NEWQDISC body."""
     _, _, ifindex, handle, parent, _ = tc.TCMSG.unpack_from(body)
-    found = attributes(body, tc.TCMSG.size)
+    found = pick(body, tc.TCMSG.size, (tc.TCA_KIND, tc.TCA_OPTIONS, tc.TCA_STATS2))
     stats = attributes(found.get(tc.TCA_STATS2, b""))
     sent_bytes, sent_packets = struct.unpack_from("=QI", stats.get(TCA_STATS_BASIC, bytes(12)))
     packets, backlog, drops = struct.unpack_from("=III", stats.get(TCA_STATS_QUEUE, bytes(12)))

@@ -5,7 +5,17 @@ import struct
 import pytest
 
 from mrcemu.fabric import encode, ops, readback, tc
-from mrcemu.fabric.netlink import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, attr, attr_text, attr_u32, attributes, split
+from mrcemu.fabric.netlink import (
+    NLM_F_CREATE,
+    NLM_F_EXCL,
+    NLM_F_REPLACE,
+    attr,
+    attr_text,
+    attr_u32,
+    attributes,
+    pick,
+    split,
+)
 from mrcemu.topology.model import Port
 
 SPEC = ops.PortSpec(Port("p0-t0-0", "up1"), 0x1234, bytes.fromhex("024d00001234"))
@@ -25,6 +35,14 @@ def test_attributes_are_padded_and_read_back(size):
     both = attr(3, payload) + attr_u32(5, 0xDEADBEEF)
     assert len(both) % 4 == 0
     assert attributes(both) == {3: payload, 5: struct.pack("=I", 0xDEADBEEF)}
+
+
+def test_picking_gives_the_same_as_reading_all():
+    data = b"head" + attr(3, b"abc") + attr(4, b"") + attr(9 | 0x8000, b"nested") + attr_u32(5, 7)
+    assert attributes(data, 4) == {3: b"abc", 4: b"", 9: b"nested", 5: struct.pack("=I", 7)}
+    for wanted in ((3,), (5, 9), (4, 3), (77,), ()):
+        everything = attributes(data, 4)
+        assert pick(data, 4, wanted) == {kind: everything[kind] for kind in wanted if kind in everything}
 
 
 def test_text_ends_in_a_zero():
