@@ -45,6 +45,7 @@ class TransportConfig:
     linear_retries: int = 7  # 0 .. 7 retries at a fixed timer; sample value of the companion repository
     exp_retries: int = 5  # then 0 .. 24 with doubling, 25 for ever; one of the open encoders' default
     mpr_units: int = 8  # responder window, units of 128 PSNs; the specification's minimum
+    max_imm_in_flight: int = 128  # writes with immediate the peer takes at once (companion sample; minimum is 32)
     sack_threshold_bytes: int = 16384  # one SACK per 4 full packets (UET default; conflict 4096 vs 16384)
     sack_min_add_bytes: int = 1024  # a small packet counts as this many
     window_bdp: float = 1.5  # fixed window = this x BDP, summed over the planes up at both ends

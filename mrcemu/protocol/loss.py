@@ -22,7 +22,7 @@ from mrcemu.protocol.config import TransportConfig
 from mrcemu.protocol.ev import EvEntry
 
 if TYPE_CHECKING:
-    from mrcemu.protocol.requester import Message
+    from mrcemu.protocol.messages import Message
 
 IN_FLIGHT = 0
 ACKED = 1

@@ -1,23 +1,23 @@
 """The sending half of a QP: messages into packets, acknowledgements back into completions.
 
-Owns PSN and MSN assignment, the MPR gate, the retransmission queue, completion order. Asks `spray` for a path,
-`congestion` for room in the window, `loss` for what is lost, `retry` for how long to go on. Protocol sources section 2.
+Owns PSN assignment, the MPR gate and the retransmission queue; messages.py owns messages and their completion. Asks
+`spray` for a path, `congestion` for room in the window, `loss` for what is lost, `retry` for how long to go on. Protocol
+sources section 2.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from mrcemu.errors import QpError
 from mrcemu.protocol import events
 from mrcemu.protocol.config import TransportConfig
 from mrcemu.protocol.congestion.base import CongestionControl
 from mrcemu.protocol.ev import EvEntry, EvInput, EvState
 from mrcemu.protocol.loss import ACKED, IN_FLIGHT, LOST, Flight, LossDetector
-from mrcemu.protocol.memory import MAX_MESSAGE_BYTES, PayloadSource
+from mrcemu.protocol.memory import PayloadSource
+from mrcemu.protocol.messages import MessageQueue
 from mrcemu.protocol.retry import RetryBudget
 from mrcemu.protocol.spray import Spray
 from mrcemu.wire import psn as wire_psn
@@ -27,23 +27,6 @@ from mrcemu.wire.opcodes import AethSyndrome, NackReason, SackMark
 # the 40 that UEC adds (protocol sources 6.1 "nominal packet = UDP length + 40").
 NOMINAL_OVERHEAD_BYTES = 88
 SACK_BITS = 64
-
-
-@dataclass(slots=True)
-class Message:
-    """One posted write: where it comes from, where it goes, which PSNs it took."""
-
-    wr_id: int
-    msn: int
-    rqmsn: int
-    source: PayloadSource
-    length: int
-    va: int
-    rkey: int
-    imm: int | None
-    posted_ns: int
-    first_psn: int = -1
-    last_psn: int = -1
 
 
 @dataclass(slots=True)
@@ -96,12 +79,7 @@ class Requester:
         self._acked_bits = 0  # bit i: una + i is acknowledged
         self._rtx: list[int] = []  # heap of PSNs to send again
         self._delayed: list[tuple[int, int]] = []  # heap of (due, PSN): refused for lack of resources
-        self._unsent: deque[Message] = deque()
-        self._incomplete: deque[Message] = deque()
-        self._offset = 0  # next byte of the first unsent message
-        self._next_msn = 0
-        self._next_rqmsn = 0
-        self._completed_msn = 0
+        self._messages = MessageQueue(config.max_imm_in_flight)
         self.wants_state_probe = False
         self._mtu = config.mtu_bytes
         self._full_nominal = self._mtu + NOMINAL_OVERHEAD_BYTES
@@ -119,27 +97,18 @@ class Requester:
         imm: int | None = None,
     ) -> int:
         """Queue one RDMA Write of 0 .. 1 GiB; its MSN. QpError for a length outside that."""
-        if not 0 <= length <= MAX_MESSAGE_BYTES:
-            raise QpError(f"a write is 0 .. {MAX_MESSAGE_BYTES} bytes, got {length}")
-        if not self._incomplete:
+        if not self._messages.incomplete:
             self.budget.progress(now_ns)
-        message = Message(wr_id, self._next_msn, 0, source, length, va, rkey, imm, now_ns)
-        if imm is not None:
-            message.rqmsn = self._next_rqmsn
-            self._next_rqmsn += 1
-        self._next_msn += 1
-        self._unsent.append(message)
-        self._incomplete.append(message)
-        return message.msn
+        return self._messages.post(wr_id, source, length, va, rkey, imm, now_ns).msn
 
     @property
     def has_unsent(self) -> bool:
         """Whether packets wait to be sent, for the first time or again."""
-        return bool(self._unsent or self._rtx)
+        return self._messages.has_unsent or bool(self._rtx)
 
     @property
     def outstanding_messages(self) -> int:
-        return len(self._incomplete)
+        return len(self._messages.incomplete)
 
     @property
     def inflight_packets(self) -> int:
@@ -151,7 +120,7 @@ class Requester:
         """Whether a packet could leave now, paths and ports aside."""
         if self._rtx:
             return self._congestion.may_send(self._full_nominal)
-        if not self._unsent or self._next_psn >= self._una + self._mpr_psns:
+        if not self._messages.may_send() or self._next_psn >= self._una + self._mpr_psns:
             return False
         return self._congestion.may_send(self._full_nominal)
 
@@ -176,6 +145,8 @@ class Requester:
 
     def _start_retransmission(self, psn: int, room: int, now_ns: int) -> Flight | None:
         old = self._flights[psn]
+        if psn >= self._una + self._mpr_psns:  # the peer's window shrank below it
+            return None
         if not self._congestion.may_send(old.nominal_bytes) and self._congestion.inflight_bytes > 0:
             return None
         entry = self._spray.select(room, avoid=old.entry)
@@ -190,19 +161,9 @@ class Requester:
         return flight
 
     def _start_new(self, entry: EvEntry, now_ns: int) -> Flight:
-        message = self._unsent[0]
-        offset = self._offset
-        length = min(self._mtu, message.length - offset)
         psn = self._next_psn
         self._next_psn = psn + 1
-        if offset == 0:
-            message.first_psn = psn
-        if offset + length >= message.length:
-            message.last_psn = psn
-            self._unsent.popleft()
-            self._offset = 0
-        else:
-            self._offset = offset + length
+        message, offset, length = self._messages.cut(psn, self._mtu)
         flight = Flight(psn, message, offset, length, entry, now_ns, 1, length + NOMINAL_OVERHEAD_BYTES)
         self._launch(flight)
         return flight
@@ -218,7 +179,7 @@ class Requester:
         """The AckReq bit: the window has no room for another packet, or nothing follows (6.7; the latter ours)."""
         if not self._congestion.may_send(self._full_nominal):
             return True
-        return not self._unsent and not self._rtx
+        return not self._messages.has_unsent and not self._rtx
 
     # -- acknowledgements -----------------------------------------------------------------------------------------
 
@@ -327,10 +288,10 @@ class Requester:
     def receive_transport_ack(self, syndrome: int, msn24: int, psn24: int, now_ns: int) -> None:
         """Complete messages in order up to the peer's MSN; then fail, if it is a NAK (sources 2.13, 3.7)."""
         is_nak = syndrome != AethSyndrome.ACK
-        msn = wire_psn.expand(msn24, self._completed_msn)
+        msn = wire_psn.expand(msn24, self._messages.completed_msn)
         # A NAK's PSN is the refused packet; what it acknowledges are the messages below its MSN.
         cack = self._last_psn_below(msn) if is_nak else wire_psn.expand(psn24, self._una)
-        if cack >= self._next_psn or msn > self._next_msn:
+        if cack >= self._next_psn or msn > self._messages.posted:
             self.counters.bad_acks += 1
         else:
             self._advance(cack, now_ns)
@@ -340,25 +301,18 @@ class Requester:
 
     def _last_psn_below(self, msn: int) -> int:
         """The last PSN of the messages before `msn`, of those sent completely; una - 1 if there are none."""
-        sent = [message.last_psn for message in self._incomplete if message.msn < msn]
-        return max([self._una - 1, *sent])
+        last = self._messages.last_psn_below(msn)
+        return self._una - 1 if last is None else max(last, self._una - 1)
 
     def _complete_below(self, msn: int, now_ns: int) -> None:
         """Complete messages before `msn` in order; the peer cannot have what was never acknowledged."""
-        while self._incomplete and self._incomplete[0].msn < msn:
-            message = self._incomplete[0]
-            if not self._message_acknowledged(message):
-                self.counters.bad_acks += 1
-                return
-            self._incomplete.popleft()
-            self._completed_msn = message.msn + 1
+        while (message := self._messages.complete_next(msn, self._una)) is not None:
             self.budget.progress(now_ns)
             self._event(
                 events.WriteCompleted(now_ns, self._qpn, message.wr_id, message.msn, message.length, message.posted_ns)
             )
-
-    def _message_acknowledged(self, message: Message) -> bool:
-        return 0 <= message.last_psn < self._una
+        if self._messages.incomplete and self._messages.incomplete[0].msn < msn:
+            self.counters.bad_acks += 1
 
     # -- refusals -------------------------------------------------------------------------------------------------
 
@@ -416,7 +370,7 @@ class Requester:
 
     def next_timer_ns(self) -> int | None:
         """When `handle_timer` has something to do; None while nothing is outstanding."""
-        if not self._incomplete:
+        if not self._messages.incomplete:
             return None
         due = self.budget.deadline_ns()
         oldest = self.loss.oldest_sent_ns()
@@ -428,7 +382,7 @@ class Requester:
 
     def handle_timer(self, now_ns: int) -> None:
         """Rule (c), the retry budget, and packets whose resource delay is over. Harmless when early."""
-        if not self._incomplete:
+        if not self._messages.incomplete:
             return
         for flight, signal in self.loss.find_by_timer(now_ns - self._config.rto_ns):
             self.counters.timeouts += 1
@@ -447,14 +401,13 @@ class Requester:
 
     def abandon(self) -> int:
         """Forget all work (the QP is in error); the number of messages that will not complete."""
-        count = len(self._incomplete)
+        count = len(self._messages.incomplete)
         for flight in self._flights.values():
             if flight.state == IN_FLIGHT:
                 flight.state = ACKED
                 self._congestion.on_left(flight.nominal_bytes)
         self._flights.clear()
-        self._unsent.clear()
-        self._incomplete.clear()
+        self._messages.clear()
         self._rtx.clear()
         self._delayed.clear()
         return count
