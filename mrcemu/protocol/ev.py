@@ -100,6 +100,7 @@ class EvEntry:
         "hold_down_ns",
         "lost",
         "marked",
+        "missed_probes",
         "next_probe_ns",
         "path",
         "plane",
@@ -136,6 +137,7 @@ class EvEntry:
         self.hold_down_ns = 0
         self.next_probe_ns = 0
         self.clean_probes = 0
+        self.missed_probes = 0  # in a row, while in service (reverse.py)
         self.skip_turns = 0  # turns still to skip while in SKIP
         self.skip_run = 0  # consecutive marks, for adaptive skipping
         self.data_template: FrameTemplate | None = None

@@ -118,7 +118,7 @@ class Prober:
             pending = self._pending.pop(probe_id)
             pending.entry.clean_probes = 0
             if self._reverse is not None:
-                self._reverse.suspect(pending.entry)
+                self._reverse.suspect(pending.entry, now_ns)
             if pending.asked:
                 self._event(events.EvProbed(now_ns, self._qpn, pending.entry.ev, None, probe_id))
 

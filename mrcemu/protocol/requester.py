@@ -1,8 +1,8 @@
 """The sending half of a QP: messages into packets, acknowledgements back into completions.
 
 Owns PSN assignment, the MPR gate and the retransmission queue; messages.py owns messages and their completion. Asks
-`spray` for a path, `congestion` for room in the window, `loss` for what is lost, `retry` for how long to go on. Protocol
-sources section 2.
+`spray` for a path, `congestion` for room in the window, `loss` for what is lost, `retry` for how long to go on. See
+protocol sources, section 2.
 """
 
 from __future__ import annotations

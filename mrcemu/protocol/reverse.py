@@ -9,9 +9,14 @@ data's leaves the equal plane shares of data alone.
 
 from __future__ import annotations
 
-from mrcemu.protocol.ev import EvEntry
+from collections import deque
+
+from mrcemu.protocol.ev import EvEntry, EvInput
 from mrcemu.protocol.spray import Spray
 from mrcemu.rng import Rng
+
+# Unanswered probes in a row that retire a path which carries no data of ours (ours: one answer may be what was lost).
+MISSES_RETIRE = 3
 
 
 class ReversePaths:
@@ -21,18 +26,22 @@ class ReversePaths:
         "_base_rtt_ns",
         "_current",
         "_inbound_ns",
-        "_last_plane",
         "_next_probe_ns",
+        "_order",
         "_outbound_ns",
         "_rng",
         "_spray",
+        "_suspects",
+        "_turn",
     )
 
     def __init__(self, spray: Spray, base_rtt_ns: int, rng: Rng) -> None:
         self._spray = spray
         self._rng = rng
         self._base_rtt_ns = base_rtt_ns
-        self._last_plane = -1
+        self._order = list(range(spray.plane_count))
+        self._turn = len(self._order)
+        self._suspects: deque[EvEntry] = deque()
         self._current: dict[int, EvEntry] = {}  # plane -> its reverse EV
         self._inbound_ns = self._outbound_ns = -1
         self._next_probe_ns = 0
@@ -42,12 +51,25 @@ class ReversePaths:
         usable = self._spray.usable_planes & room
         if not usable:
             return None
-        above = usable >> (self._last_plane + 1) << (self._last_plane + 1)
-        candidates = above or usable
-        plane = (candidates & -candidates).bit_length() - 1
-        self._last_plane = plane
+        plane = self._next_plane(usable)
         entry = self._current.get(plane)
         return entry if entry is not None and entry.active else self._choose(plane)
+
+    def _next_plane(self, usable: int) -> int:
+        """Rotate over planes in an order shuffled anew each time round.
+
+        In a fixed order, answers of alternating kinds (SACK, Transport ACK) would march in step with the planes, and a
+        dead plane would take the same kind every time.
+        """
+        for _ in range(2 * len(self._order)):
+            if self._turn >= len(self._order):
+                self._turn = 0
+                self._rng.shuffle(self._order)
+            plane = self._order[self._turn]
+            self._turn += 1
+            if usable >> plane & 1:
+                return plane
+        return (usable & -usable).bit_length() - 1
 
     def current(self, plane: int) -> EvEntry | None:
         """The reverse EV of a plane; None before its first answer."""
@@ -61,16 +83,23 @@ class ReversePaths:
 
     def works(self, entry: EvEntry) -> None:
         """A probe on this path was answered: it is its plane's reverse EV from now on."""
+        entry.missed_probes = 0
         if entry.active:
             self._current[entry.plane] = entry
 
-    def suspect(self, entry: EvEntry) -> None:
-        """A probe on this path was not answered: take another, if the plane has one."""
-        if self._current.get(entry.plane) is not entry:
+    def suspect(self, entry: EvEntry, now_ns: int) -> None:
+        """A probe on this path was not answered: take another, and ask again; `MISSES_RETIRE` in a row retire it."""
+        if not entry.active:
             return
+        entry.missed_probes += 1
         others = [other for other in self._spray.in_service(entry.plane) if other is not entry]
-        if others:
+        if others and self._current.get(entry.plane) is entry:
             self._current[entry.plane] = others[self._rng.below(len(others))]
+        if entry.missed_probes >= MISSES_RETIRE:
+            entry.missed_probes = 0
+            self._spray.apply(entry, EvInput.LOSS, "probe", now_ns)
+        else:
+            self._suspects.append(entry)
 
     def on_inbound(self, now_ns: int) -> None:
         """Data arrived."""
@@ -94,14 +123,17 @@ class ReversePaths:
         return self._next_probe_ns
 
     def take_due(self, now_ns: int) -> EvEntry | None:
-        """The path to probe now, or None: the reverse EVs themselves in half of the cases, else any EV in service."""
+        """The path to probe now, or None: a suspect first, then a reverse EV or, as often, any EV in service."""
         due = self.next_timer_ns()
         if due is None or due > now_ns:
             return None
         self._next_probe_ns = now_ns + self._base_rtt_ns
-        planes = [
-            plane for plane in range(self._spray.usable_planes.bit_length()) if self._spray.usable_planes >> plane & 1
-        ]
+        while self._suspects:
+            suspect = self._suspects.popleft()
+            if suspect.active:
+                return suspect
+        usable = self._spray.usable_planes
+        planes = [plane for plane in self._order if usable >> plane & 1]
         if not planes:
             return None
         plane = planes[self._rng.below(len(planes))]

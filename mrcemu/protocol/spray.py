@@ -86,6 +86,11 @@ class Spray:
         return self._usable
 
     @property
+    def plane_count(self) -> int:
+        """Planes from 0 to the highest that has a path."""
+        return len(self._planes)
+
+    @property
     def usable_plane_count(self) -> int:
         return self._usable.bit_count()
 
