@@ -240,20 +240,29 @@ def test_a_path_that_held_for_long_is_not_held_down() -> None:
 # -- ports ----------------------------------------------------------------------------------------------------------
 
 
-def test_bad_paths_of_a_plane_that_is_down_are_not_probed_and_at_once_when_it_returns() -> None:
-    bench, entry = bench_with_bad_path()
-    bench.now_ns += 2 * bench.config.rto_ns  # long enough that the port does not explain the loss
+def probed_evs(bench: Bench) -> list[int]:
     bench.timer()
-    bench.sent()
+    return [item.ev for item in bench.sent() if item.opcode == Opcode.PROBE_REQUEST]
+
+
+def test_bad_paths_of_a_plane_that_is_down_are_not_probed() -> None:
+    bench, _ = bench_with_bad_path()
+    bench.now_ns += 2 * bench.config.rto_ns  # long enough that the port does not explain the loss
     bench.port(0, up=False)
-    while bench.frames():
-        pass
+    bench.sent()
     late = bench.now_ns + 20 * bench.config.rto_ns
     assert [item for item in bench.run_timers(late) if item.opcode == Opcode.PROBE_REQUEST] == []
+
+
+def test_bad_paths_of_a_plane_that_returns_are_probed_at_once() -> None:
+    bench, entry = bench_with_bad_path()
+    next_probe(bench)
+    next_probe(bench)
+    assert bench.now_ns - entry.retired_ns > bench.config.rto_ns  # so that the port does not explain the loss
+    bench.port(0, up=False)
     bench.port(0, up=True)
-    bench.timer()
-    probes = [item for item in bench.sent() if item.opcode == Opcode.PROBE_REQUEST]
-    assert [item.ev for item in probes] == [entry.ev]
+    assert probed_evs(bench) == [entry.ev]
+    assert probed_evs(bench) == []
 
 
 # -- probes asked for by name ---------------------------------------------------------------------------------------

@@ -286,6 +286,13 @@ def test_a_trimmed_packet_that_had_arrived_is_just_reported() -> None:
         assert [item.opcode for item in bench.answers()] == [Opcode.SACK]
 
 
+def test_a_trimmed_packet_beyond_the_window_is_not_asked_for_again() -> None:
+    bench = Bench()
+    bench.receive(trim(bench.data(MPR, b"x" * 4096, msn=0)))
+    assert [item.fields[0] for item in only(bench.answers(), Opcode.NACK) if item.fields[0] != 0x0B] == []
+    assert bench.qp.responder.window.highest == -1
+
+
 def test_without_the_capability_a_trimmed_packet_meets_silence() -> None:
     bench = Bench(trim_nack=False)
     bench.receive(trim(bench.data(0, b"x" * 4096)))

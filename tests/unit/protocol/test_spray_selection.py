@@ -157,6 +157,16 @@ def test_a_lost_ev_is_replaced_by_a_backup_of_its_own_plane() -> None:
     assert entry not in spray.in_service(5)
 
 
+def test_a_path_that_leaves_does_not_disturb_the_turns_of_the_others() -> None:
+    for gone_at in range(3):
+        spray = make_spray(reshuffle_turns=1 << 30)
+        rotation = list(spray.in_service(0))
+        assert pick(spray, 1) is rotation[0]
+        lose(spray, rotation[gone_at])
+        stay = [entry for entry in rotation[1:] if entry is not rotation[gone_at]]
+        assert [pick(spray, 1) for _ in stay] == stay
+
+
 def test_without_backups_a_plane_goes_on_with_fewer_and_keeps_its_share() -> None:
     spray = make_spray()
     for count_after in (3, 2, 1):
