@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from mrcemu.wire import fast
@@ -19,16 +18,13 @@ from mrcemu.wire.layout import NEXT_HEADER_IPV6, NEXT_HEADER_ROUTING
 from mrcemu.wire.opcodes import DATA_OPCODES, DEFAULT_DSCP, IMMEDIATE_OPCODES, Opcode
 from mrcemu.wire.srv6 import SegmentRoutingHeader
 
-# A loaded machine stretches single examples; slowness is the bench's business.
-relaxed = settings(deadline=None)
-
 SRC = bytes.fromhex("fd4d5243000000000000000000000001")
 DST = bytes.fromhex("fd4d5243000000000000000000000006")
 OUTER_DST = bytes.fromhex("fcbbbbbb4400840344014401" + "00" * 4)
 MAC_A = bytes.fromhex("020000000001")
 MAC_B = bytes.fromhex("020000000002")
 
-CONTROL = {
+CONTROL: dict[Opcode, type[Header]] = {
     Opcode.ACKNOWLEDGE: Aeth,
     Opcode.ENDPOINT_REQUEST: Erth,
     Opcode.ENDPOINT_RESPONSE: Eeth,
@@ -39,15 +35,15 @@ CONTROL = {
 HEADERS = (Bth, Meth, Tseth, Reth, ImmDt, Seth, Neth, Peth, Erth, Eeth, Aeth, Ipv6, Udp, Ethernet)
 
 
-def template(ev: int = 0x0001_0003, dscp: int = DEFAULT_DSCP.trimmable, **changes: object) -> fast.FrameTemplate:
-    values: dict[str, object] = {
+def template(ev: int = 0x0001_0003, dscp: int = DEFAULT_DSCP.trimmable, **changes: Any) -> fast.FrameTemplate:
+    values: dict[str, Any] = {
         "dst_mac": MAC_B, "src_mac": MAC_A, "outer_src": SRC, "outer_dst": OUTER_DST, "inner_src": SRC,
         "inner_dst": DST, "ev": ev, "dscp": dscp,
     }  # fmt: skip
-    return fast.FrameTemplate(**(values | changes))  # type: ignore[arg-type]
+    return fast.FrameTemplate(**(values | changes))
 
 
-def data_frame(payload: bytes = bytes(4096), opcode: int = Opcode.WRITE_MIDDLE, **changes: object) -> bytes:
+def data_frame(payload: bytes = bytes(4096), opcode: int = Opcode.WRITE_MIDDLE, **changes: Any) -> bytes:
     imm = 0xDEADBEEF if opcode in IMMEDIATE_OPCODES else None
     return fast.build_data(
         template(**changes),
@@ -66,7 +62,7 @@ def data_frame(payload: bytes = bytes(4096), opcode: int = Opcode.WRITE_MIDDLE, 
     )
 
 
-def sack_frame(**changes: object) -> bytes:
+def sack_frame(**changes: Any) -> bytes:
     ext = fast.pack_sack(
         mark=1, ack_psn_offset=7, entropy=0x0001_0003, cack_psn=4, sack_offset=1, bitmap=0x76, tx_timestamp=0x1234,
         ooo_count=5, rcvd_units=0xA5,
@@ -96,11 +92,11 @@ def headers(header: type[Header], **fixed: object) -> st.SearchStrategy[Header]:
 def _any(header: type[Header], **fixed: object) -> st.SearchStrategy[Any]:
     """The same, drawn as bytes: one draw instead of one a field, for whole packets."""
     raw = st.binary(min_size=header.SIZE, max_size=header.SIZE)
-    return raw.map(lambda drawn: replace(header.parse(drawn), **fixed))  # type: ignore[type-var]
+    return raw.map(lambda drawn: replace(cast(Any, header.parse(drawn)), **fixed))
 
 
 @st.composite
-def _extensions(draw: st.DrawFn, opcode: int, tseth: bool | None) -> object:
+def _extensions(draw: st.DrawFn, opcode: int, tseth: bool | None) -> Any:
     if opcode not in DATA_OPCODES:
         return draw(_any(CONTROL[Opcode(opcode)]))
     has_tseth = draw(st.booleans()) if tseth is None else tseth
@@ -130,7 +126,7 @@ def packets(
             inner=inner,
             udp=draw(_any(Udp, destination_port=draw(st.sampled_from([4791, 4971])))),
             bth=draw(_any(Bth, opcode=opcode, version=0)),
-            ext=draw(_extensions(opcode, tseth)),  # type: ignore[arg-type]
+            ext=draw(_extensions(opcode, tseth)),
             payload=draw(st.binary(max_size=300)) if opcode in DATA_OPCODES else b"",
             srh=srh,
         )
