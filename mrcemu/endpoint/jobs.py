@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from mrcemu.endpoint.host import HostEndpoint
 from mrcemu.protocol.config import TransportConfig
-from mrcemu.protocol.events import Event, QpFailed, WriteCompleted
+from mrcemu.protocol.events import Event, MessageArrived, QpFailed, WriteCompleted
 from mrcemu.protocol.memory import MemoryRegion
 from mrcemu.workload.pattern import PatternCheck
 from mrcemu.workload.write_bw import WriteBwSender, WriteBwSpec
+from mrcemu.workload.write_lat import WriteLatSide, WriteLatSpec
+
+Sender = WriteBwSender | WriteLatSide
 
 
 @dataclass(slots=True)
@@ -32,9 +35,9 @@ class HostJobs:
     def __init__(self, host: HostEndpoint, config: TransportConfig) -> None:
         self._host = host
         self._config = config
-        self.senders: dict[str, WriteBwSender] = {}
+        self.senders: dict[str, Sender] = {}
         self.targets: dict[str, _Target] = {}
-        self._by_qpn: dict[int, WriteBwSender] = {}
+        self._by_qpn: dict[int, Sender] = {}
 
     def receive(self, workload: str, qpns: list[int], size: int, depth: int, rkey: int) -> None:
         """Register a target region of depth x size bytes per QP and check all that lands in it."""
@@ -51,19 +54,33 @@ class HostJobs:
 
     def prepare_send(
         self, workload: str, qpns: tuple[int, ...], size: int, depth: int, rkey: int, stop_ns: int, count: int | None
-    ) -> WriteBwSender:
+    ) -> Sender:
         """A sender that starts when its `start(now_ns)` is called."""
         spec = WriteBwSpec(workload, qpns, size, depth, rkey, stop_ns, count)
-        sender = WriteBwSender(spec, self._host.nic)
+        return self._add(workload, WriteBwSender(spec, self._host.nic))
+
+    def prepare_ping_pong(
+        self, workload: str, qpn: int, size: int, rkey: int, begins: bool, stop_ns: int, count: int | None
+    ) -> Sender:
+        """One side of a ping-pong; the side that begins does so when its `start(now_ns)` is called."""
+        spec = WriteLatSpec(workload, qpn, size, rkey, begins, stop_ns, count)
+        return self._add(workload, WriteLatSide(spec, self._host.nic))
+
+    def _add(self, workload: str, sender: Sender) -> Sender:
         self.senders[workload] = sender
-        self._by_qpn.update(dict.fromkeys(qpns, sender))
+        self._by_qpn.update(dict.fromkeys(sender.spec.qpns, sender))
         return sender
+
+    def workload_of(self, qpn: int) -> str | None:
+        """The workload that sends on a QP; None for a QP that only answers."""
+        sender = self._by_qpn.get(qpn)
+        return None if sender is None else sender.spec.workload_id
 
     def stop_sending(self, workload: str, now_ns: int) -> None:
         """Post nothing more from now on; what is outstanding completes."""
         sender = self.senders.get(workload)
         if sender is not None:
-            sender.spec = replace(sender.spec, stop_ns=now_ns)
+            sender.stop(now_ns)
 
     def on_event(self, event: Event) -> None:
         """Completions and failures go to the sender whose QP it was."""
@@ -74,6 +91,8 @@ class HostJobs:
             sender.on_completed(event)
         elif isinstance(event, QpFailed):
             sender.on_failed(event)
+        elif isinstance(event, MessageArrived) and isinstance(sender, WriteLatSide):
+            sender.on_arrived(event)
 
     def forget(self, workload: str) -> None:
         """Drop a sender or target; its region is no longer reachable."""
@@ -111,7 +130,12 @@ class HostJobs:
         now_ns = self._host.clock.now_ns()
         return {
             "senders": {
-                name: {"outstanding": sender.outstanding, "completed": sender.completed, "done": sender.done(now_ns)}
+                name: {
+                    "outstanding": sender.outstanding,
+                    "completed": sender.completed,
+                    "done": sender.done(now_ns),
+                    "failed": any(qps[qpn].error is not None for qpn in sender.spec.qpns if qpn in qps),
+                }
                 for name, sender in self.senders.items()
             },
             "placed": {

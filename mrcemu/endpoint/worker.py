@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -228,8 +229,8 @@ class Worker:
         self.loop.stop()
 
     def close(self) -> None:
-        for host in self._hosts.values():
-            host.close()
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(HostEndpoint.close, self._hosts.values()))
 
 
 _LATER = object()  # the answer is written when it is known
