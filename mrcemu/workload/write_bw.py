@@ -5,7 +5,7 @@ Owns when the next message is posted and what is counted about messages.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mrcemu.errors import QpError
 from mrcemu.protocol.events import QpFailed, WriteCompleted
@@ -50,6 +50,10 @@ class WriteBwSender:
             self.states[qpn] = _QpState()
             for _ in range(self.spec.depth):
                 self._post(qpn, now_ns)
+
+    def stop(self, now_ns: int) -> None:
+        """Post nothing more; what is outstanding completes."""
+        self.spec = replace(self.spec, stop_ns=now_ns)
 
     def _post(self, qpn: int, now_ns: int) -> None:
         spec, state = self.spec, self.states[qpn]
