@@ -12,7 +12,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,8 @@ OWN_PROCESS_HOSTS = 4
 START_TIMEOUT_S = 30.0
 REQUEST_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 3.0
+# Told of each event a worker pushes: a row of `control.EventTap`.
+EventSink = Callable[[Mapping[str, Any]], None]
 _LIMIT_BYTES = 1 << 30  # of one answer: the collected results of a long run
 
 
@@ -52,8 +54,9 @@ class EndpointError(MrcEmuError):
 class _WorkerProcess:
     """One worker: its process, its channel, the requests without an answer yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_event: EventSink) -> None:
         ours, theirs = socket.socketpair()
+        self._on_event = on_event
         self._socket = ours
         with theirs:
             self.process = subprocess.Popen(
@@ -75,6 +78,9 @@ class _WorkerProcess:
     async def _read(self, reader: asyncio.StreamReader) -> None:
         while line := await self._next_line(reader):
             answer = json.loads(line)
+            if "event" in answer:
+                self._on_event(answer["event"])
+                continue
             waiting = self._waiting.pop(answer["id"], None)
             if waiting is None or waiting.done():
                 continue
@@ -142,6 +148,8 @@ class EndpointGroup:
         self._workers: list[_WorkerProcess] = []
         self._by_host: dict[int, _WorkerProcess] = {}
         self.base_rtt_ns = 0
+        self._watch_level = 0
+        self.on_event: EventSink = lambda event: None
 
     @property
     def hosts(self) -> list[int]:
@@ -155,7 +163,7 @@ class EndpointGroup:
         """Start workers and open every host; UnfitEnvironmentError if one fails to. May be called again for more."""
         by_host = {place.host: place for place in places}
         groups = spread(sorted(by_host), os.cpu_count() or 1)
-        workers = [_WorkerProcess() for _ in groups]
+        workers = [_WorkerProcess(self._hand_on) for _ in groups]
         self._workers.extend(workers)
         await asyncio.gather(
             *(
@@ -171,6 +179,7 @@ class EndpointGroup:
             "epoch_ns": self.epoch_ns,
             "seed": self._seed,
             "config": self._config,
+            "level": self._watch_level,
             "hosts": [place.as_request() for place in places],
         }
         try:
@@ -192,6 +201,14 @@ class EndpointGroup:
     async def ask_all(self, verb: str, **arguments: Any) -> list[Any]:
         """One request to every worker, answers in worker order."""
         return list(await asyncio.gather(*(worker.request(verb, arguments) for worker in self._workers)))
+
+    def _hand_on(self, event: Mapping[str, Any]) -> None:
+        self.on_event(event)
+
+    async def watch(self, level: int) -> None:
+        """Have events of a `control.WatchLevel` handed to `on_event`, by workers of now and of later."""
+        self._watch_level = level
+        await self.ask_all("watch", level=level)
 
     async def connect(self, src: int, dst: int, qpn: int, **arguments: Any) -> None:
         """Create QP number `qpn` at both ends."""

@@ -1,7 +1,7 @@
 """The control channel of a worker process: JSON lines over a socket pair.
 
 Request: {"id": n, "do": verb, ...arguments}; answer: {"id": n, "ok": true, "result": ...} or {"id": n, "ok": false,
-"error": text, "kind": error class}. Owns framing only; the verbs are in `worker.py`.
+"error": text}; unasked, while somebody watches: {"event": {...}}. Owns framing only; the verbs are in `worker.py`.
 """
 
 from __future__ import annotations

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any
 
 from mrcemu.endpoint.host import HostEndpoint
 from mrcemu.endpoint.jobs import HostJobs
 from mrcemu.endpoint.ports import HostPort
+from mrcemu.endpoint.record import BIN_NS, Recorder
+from mrcemu.protocol.ev import EvState
 from mrcemu.protocol.qp import Qp
 
+PEAK_BINS = 5  # the window of a peak rate: 50 ms, the interval of published series
 
-def path_rows(qp: Qp) -> list[dict[str, Any]]:
-    """One row per EV of a QP, plane by plane."""
+
+def path_rows(qp: Qp, now_ns: int) -> list[dict[str, Any]]:
+    """One row per EV of a QP, plane by plane; `next_probe_ns` from now, for a path that waits for one."""
     rows = []
     for entry in sorted(qp.spray.entries.values(), key=lambda item: (item.plane, item.ev)):
         rows.append(
@@ -23,18 +29,20 @@ def path_rows(qp: Qp) -> list[dict[str, Any]]:
                 "srv6": entry.path.srv6,
                 "state": entry.state.value,
                 "active": entry.active,
+                "plane_up": bool(qp.spray.allowed_planes >> entry.plane & 1),
                 "sent": entry.sent,
                 "marked": entry.marked,
                 "trimmed": entry.trimmed,
                 "lost": entry.lost,
                 "rtt_ns": entry.rtt_ns or None,
                 "retired": entry.retired,
+                "next_probe_ns": max(0, entry.next_probe_ns - now_ns) if entry.state is EvState.ASSUMED_BAD else None,
             }
         )
     return rows
 
 
-def qp_report(qp: Qp) -> dict[str, Any]:
+def qp_report(qp: Qp, now_ns: int) -> dict[str, Any]:
     """Counters, error and paths of one QP."""
     return {
         "qpn": qp.qpn,
@@ -47,7 +55,7 @@ def qp_report(qp: Qp) -> dict[str, Any]:
         "floor_hits": qp.spray.floor_hits,
         "probes_sent": qp.prober.sent,
         "probes_answered": qp.prober.answered,
-        "paths": path_rows(qp),
+        "paths": path_rows(qp, now_ns),
     }
 
 
@@ -55,7 +63,7 @@ def host_report(host: HostEndpoint, jobs: HostJobs) -> dict[str, Any]:
     """All that one host measured."""
     nic = host.nic
     return {
-        "qps": [qp_report(qp) for qp in nic.qps.values()],
+        "qps": [qp_report(qp, host.clock.now_ns()) for qp in nic.qps.values()],
         "recorder": host.recorder.as_dict(),
         "senders": {
             name: {
@@ -79,6 +87,16 @@ def host_report(host: HostEndpoint, jobs: HostJobs) -> dict[str, Any]:
 def _busy(port: HostPort) -> dict[str, int]:
     port.busy.close()
     return {"bytes": port.busy.busy_bytes, "ns": port.busy.busy_ns}
+
+
+def peak_bps(recorder: Recorder, qpns: Collection[int]) -> float:
+    """The highest rate at which payload of some QPs arrived over any window of whole bins."""
+    arrived: Counter[int] = Counter()
+    for (qpn, _), bins in recorder.placed.items():
+        if qpn in qpns:
+            arrived.update(bins)
+    best = max((sum(arrived[first + i] for i in range(PEAK_BINS)) for first in list(arrived)), default=0)
+    return best * 8 * 10**9 / (PEAK_BINS * BIN_NS)
 
 
 def lag_summary(lags: list[int]) -> dict[str, int]:

@@ -18,13 +18,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mrcemu.endpoint import control
 from mrcemu.endpoint.clock import RunClock
 from mrcemu.endpoint.filters import random_drop_filter
 from mrcemu.endpoint.host import HostEndpoint, HostSpec
 from mrcemu.endpoint.jobs import HostJobs
 from mrcemu.endpoint.loop import EndpointLoop
 from mrcemu.endpoint.messages import LineChannel
-from mrcemu.endpoint.state import host_report, path_rows
+from mrcemu.endpoint.state import host_report, path_rows, peak_bps
 from mrcemu.errors import MrcEmuError
 from mrcemu.protocol.config import TransportConfig, for_topology
 from mrcemu.protocol.events import Event, EvProbed
@@ -53,6 +54,7 @@ class Worker:
         self._waiting_probes: dict[tuple[int, int], int] = {}
         self._topology: Topology
         self._config: TransportConfig
+        self._tap: control.EventTap
         self.clock: RunClock
         self.loop: EndpointLoop
 
@@ -85,6 +87,8 @@ class Worker:
         self.clock = RunClock(request["epoch_ns"])
         self.loop = EndpointLoop(self.clock)
         self.loop.watch(self._channel.fileno(), self.on_readable)
+        self._tap = control.EventTap(self._topology, lambda row: self._channel.write({"event": row}))
+        self._watch(request)
         rng = Rng(request["seed"])
         for item in request["hosts"]:
             spec = HostSpec(
@@ -97,15 +101,19 @@ class Worker:
             host = HostEndpoint(self._topology, spec, self.clock, self._config, child)
             self._hosts[spec.host] = host
             jobs = self._jobs[spec.host] = HostJobs(host, self._config)
-            host.on_event = self._event_handler(spec.host, jobs)
+            host.on_event = self._event_handler(spec.host, host, jobs)
             self.loop.add_host(host, self._config.base_rtt_ns)
         return {"hosts": sorted(self._hosts), "base_rtt_ns": self._config.base_rtt_ns}
 
-    def _event_handler(self, host: int, jobs: HostJobs) -> Callable[[Event], None]:
+    def _event_handler(self, number: int, host: HostEndpoint, jobs: HostJobs) -> Callable[[Event], None]:
+        tap, nic = self._tap, host.nic
+
         def handle(event: Event) -> None:
             jobs.on_event(event)
             if isinstance(event, EvProbed):
-                self._finish_probe(host, event)
+                self._finish_probe(number, event)
+            if tap.level:
+                tap.on_event(number, nic, event)
 
         return handle
 
@@ -160,6 +168,23 @@ class Worker:
         )
         self.loop.at(request.get("start_ns", 0), sender.start)
 
+    def _ping_pong(self, request: Request) -> None:
+        """One side of write_lat; `begins` says which."""
+        side = self._jobs[request["host"]].prepare_ping_pong(
+            request["workload"],
+            request["qpn"],
+            request["size"],
+            request["rkey"],
+            request["begins"],
+            request["stop_ns"],
+            request.get("count"),
+        )
+        self.loop.at(request.get("start_ns", 0), side.start)
+
+    def _latencies(self, request: Request) -> list[int]:
+        """Every latency a workload has measured on a host, in ns."""
+        return self._jobs[request["host"]].senders[request["workload"]].latencies_ns
+
     def _stop_sending(self, request: Request) -> None:
         self._jobs[request["host"]].stop_sending(request["workload"], self.clock.now_ns())
 
@@ -168,7 +193,31 @@ class Worker:
         return {str(host): jobs.progress() for host, jobs in self._jobs.items()}
 
     def _paths(self, request: Request) -> list[Request]:
-        return path_rows(self._hosts[request["host"]].nic.qps[request["qpn"]])
+        return path_rows(self._hosts[request["host"]].nic.qps[request["qpn"]], self.clock.now_ns())
+
+    def _connections(self, request: Request) -> list[Request]:
+        """Every QP of this process with its path table."""
+        now_ns = self.clock.now_ns()
+        return [
+            row
+            for number, host in self._hosts.items()
+            for row in control.connection_rows(self._topology, number, host, self._jobs[number], now_ns)
+        ]
+
+    def _denylists(self, request: Request) -> dict[str, list[Request]]:
+        return {f"h{number}": control.denylist_rows(host.nic) for number, host in self._hosts.items()}
+
+    def _deny(self, request: Request) -> Request:
+        nic = self._hosts[request["host"]].nic
+        return control.deny(nic, request["mask"], request["value"], self.clock.now_ns())
+
+    def _allow(self, request: Request) -> Request:
+        nic = self._hosts[request["host"]].nic
+        return control.allow(nic, request["mask"], request["value"], self.clock.now_ns())
+
+    def _watch(self, request: Request) -> None:
+        """Push events of the kinds of `level` from now on."""
+        self._tap.level = control.WatchLevel(request.get("level", 0))
 
     def _rtt_samples(self, request: Request) -> list[int]:
         """The newest unambiguous RTT of each path of a QP that has one, in ns."""
@@ -177,7 +226,8 @@ class Worker:
 
     def _workload_report(self, request: Request) -> Request:
         """What one workload did on a host, with its region checked."""
-        return self._jobs[request["host"]].report(request["workload"], request["qpns"])
+        peak = peak_bps(self._hosts[request["host"]].recorder, request["qpns"])
+        return {**self._jobs[request["host"]].report(request["workload"], request["qpns"]), "peak_bps": peak}
 
     def _forget(self, request: Request) -> None:
         """Drop a workload, its region and its QPs."""
@@ -241,9 +291,16 @@ _VERBS: dict[str, Callable[[Worker, Request], object]] = {
     "destroy_qp": Worker._destroy_qp,
     "receive": Worker._receive,
     "send": Worker._send,
+    "ping_pong": Worker._ping_pong,
+    "latencies": Worker._latencies,
     "stop_sending": Worker._stop_sending,
     "progress": Worker._progress,
     "paths": Worker._paths,
+    "connections": Worker._connections,
+    "denylists": Worker._denylists,
+    "deny": Worker._deny,
+    "allow": Worker._allow,
+    "watch": Worker._watch,
     "rtt_samples": Worker._rtt_samples,
     "workload_report": Worker._workload_report,
     "forget": Worker._forget,
