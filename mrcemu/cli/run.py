@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mrcemu.cli.common import AsJson, command_app, need_root, print_json, print_table
+from mrcemu.cli.common import AsJson, command_app, need_root, print_json, print_table, progress
 from mrcemu.errors import UsageError
 from mrcemu.units import format_rate, format_size, format_time
 
 if TYPE_CHECKING:
     from mrcemu.runner.expect import Outcome
+    from mrcemu.runner.interrupts import Interrupts
     from mrcemu.runner.run import RunResult
     from mrcemu.runner.scenario import Scenario
 
 run_app = command_app()
 report_app = command_app()
 
+INTERRUPTED = 130
 # Worst first: the exit code of several scenarios is the worst one's.
-_SEVERITY = (130, 4, 1, 0)
+_SEVERITY = (INTERRUPTED, 4, 1, 0)
 
 
 @run_app.command()
@@ -53,21 +56,56 @@ def run(
     if check:
         _say_checked(loaded, as_json)
         return
+    runs = [scenario for scenario in loaded for _ in range(repeat)]
+    folders = _folders(output, runs, keep)
     need_root("run")
     from mrcemu.fabric.requirements import require  # noqa: PLC0415
 
     require()
-    runs = [(scenario, number) for scenario in loaded for number in range(repeat)]
-    results: list[RunResult] = []
-    for scenario, number in runs:
-        results.append(_run_one(scenario, number, len(runs) > 1, output, keep, seed, allow_unfaithful))
-        if not as_json:
-            _show(results[-1])
+    results, interrupted = _run_all(runs, folders, _Choices(keep, seed, allow_unfaithful, as_json))
     if as_json:
         documents = [result.result for result in results]
-        print_json(documents[0] if len(documents) == 1 else documents)
-    codes = [result.exit_code for result in results]
+        print_json(documents[0] if len(runs) == 1 and documents else documents)
+    codes = [INTERRUPTED] * interrupted + [result.exit_code for result in results]
     raise typer.Exit(next(code for code in _SEVERITY if code in codes))
+
+
+@dataclass(frozen=True, slots=True)
+class _Choices:
+    """Options of the command line that every run shares."""
+
+    keep: bool
+    seed: int | None
+    allow_unfaithful: bool
+    as_json: bool
+
+
+def _folders(output: Path | None, runs: Sequence[Scenario], keep: bool) -> list[Path]:
+    """The results folder of every run, found to be free before anything is built."""
+    from mrcemu.runner.folder import folders_for, refuse_used  # noqa: PLC0415
+
+    if keep and len(runs) > 1:
+        raise UsageError(f"--keep leaves one fabric standing, {len(runs)} runs were asked for")
+    folders = folders_for(output, [scenario.name for scenario in runs])
+    for folder in folders:
+        refuse_used(folder)
+    return folders
+
+
+def _run_all(runs: Sequence[Scenario], folders: Sequence[Path], choices: _Choices) -> tuple[list[RunResult], bool]:
+    """The runs one after another until a signal; what they came to, and whether there was one."""
+    from mrcemu.runner.interrupts import Interrupts  # noqa: PLC0415
+
+    results: list[RunResult] = []
+    with Interrupts() as interrupts:
+        for scenario, folder in zip(runs, folders, strict=True):
+            try:
+                results.append(_run_one(scenario, folder, choices, interrupts))
+            except KeyboardInterrupt:
+                return results, True  # before its traffic began: nothing to show
+            if interrupts.count:
+                return results, True
+    return results, False
 
 
 def _refuse_later(transport: str, engine: str) -> None:
@@ -99,37 +137,35 @@ def _say_checked(loaded: Sequence[Scenario], as_json: bool) -> None:
         )
 
 
-def _run_one(
-    scenario: Scenario,
-    number: int,
-    several: bool,
-    output: Path | None,
-    keep: bool,
-    seed: int | None,
-    allow_unfaithful: bool,
-) -> RunResult:
+def _run_one(scenario: Scenario, folder: Path, choices: _Choices, interrupts: Interrupts) -> RunResult:
     from mrcemu.cli.runview import RunView  # noqa: PLC0415
     from mrcemu.report.build import build_report  # noqa: PLC0415
-    from mrcemu.runner.folder import folder_for  # noqa: PLC0415
     from mrcemu.runner.run import run_scenario  # noqa: PLC0415
 
-    label = scenario.name if not number else f"{scenario.name}-{number + 1}"
-    folder = folder_for(output, label, several)
     view = RunView(scenario)
+
+    def show(result: RunResult) -> None:
+        view.close()
+        build_report(folder)
+        if not choices.as_json:
+            _show(result)
+        if choices.keep and result.verdict != "partial":
+            progress("the fabric stands (see `mrcemu status`) until Ctrl-C")
+
     try:
-        result = run_scenario(
+        return run_scenario(
             scenario,
             folder,
-            seed=scenario.seed if seed is None else seed,
-            keep=keep,
-            allow_unfaithful=allow_unfaithful,
+            seed=scenario.seed if choices.seed is None else choices.seed,
+            keep=choices.keep,
+            allow_unfaithful=choices.allow_unfaithful,
             progress=view.progress,
             build_progress=view.build_progress,
+            on_result=show,
+            interrupts=interrupts,
         )
     finally:
         view.close()
-    build_report(folder)
-    return result
 
 
 def _show(result: RunResult) -> None:

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from mrcemu.capture.session import hand_to_caller
 from mrcemu.errors import ConfigError, UsageError
 from mrcemu.report.page import render_page
 from mrcemu.report.plots import figures, to_png, to_svg
@@ -25,10 +26,13 @@ def build_report(folder: Path) -> Path:
     events = _read_events(folder / EVENTS_FILE)
     drawn = figures(result)
     for name, figure in drawn.items():
-        (folder / f"{name}.png").write_bytes(to_png(figure))
+        picture = folder / f"{name}.png"
+        picture.write_bytes(to_png(figure))
+        hand_to_caller(picture)
     page = render_page(result, events, {name: to_svg(figure, name) for name, figure in drawn.items()})
     path = folder / REPORT_FILE
     path.write_text(page, encoding="utf-8")
+    hand_to_caller(path)
     return path
 
 

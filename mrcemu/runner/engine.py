@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from mrcemu.keeper.endpoints import EndpointService
 from mrcemu.keeper.keeper import Keeper
 from mrcemu.keeper.places import host_place
 from mrcemu.protocol.config import TransportConfig, for_topology
+from mrcemu.runner.interrupts import Interrupts
 from mrcemu.runner.paths import select_evs
 from mrcemu.runner.scenario import Scenario, WorkloadSpec
 from mrcemu.runner.timeline import FaultAction
@@ -39,7 +40,9 @@ CALIBRATION_PACKETS = 16
 CALIBRATION_QPN = 3
 FIRST_QPN = 8
 DRAIN_LIMIT_S = 20.0
+INTERRUPTED_DRAIN_LIMIT_S = 1.0  # somebody waits; `down` kills after 3 s
 POLL_S = 0.2
+GIVE_UP_AFTER = 3  # signals; an endpoint that does not answer would be waited for for a minute
 
 # progress(elapsed ns, whole duration ns, bytes placed so far): called a few times a second
 Progress = Callable[[int, int, int], None]
@@ -51,6 +54,9 @@ class RunOptions:
 
     seed: int
     keep: bool = False
+    # With `keep`: called when the run is over and the fabric still stands, in a thread of its own.
+    on_kept: Callable[[RunRecord], None] | None = None
+    interrupts: Interrupts = field(default_factory=Interrupts)
     progress: Progress | None = None
     build_progress: Callable[[int, int, str], None] | None = None
 
@@ -97,14 +103,27 @@ class RunRecord:
 
 
 def execute(scenario: Scenario, folder: Path, options: RunOptions) -> RunRecord:
-    """Run one scenario to its end, or to SIGINT or SIGTERM; the fabric is gone when it returns (unless `keep`)."""
+    """Run one scenario to its end, or to the first signal `options.interrupts` catches.
+
+    The fabric is gone when it returns. The first signal stops the traffic and the record is marked interrupted; a
+    second one does not wait for what is outstanding; before the traffic began, KeyboardInterrupt is raised instead.
+    With `keep` the fabric stands until a signal that then only ends the keeping.
+    """
+    interrupts = options.interrupts
     net = MrcNet(scenario.topology, name=_free_name(scenario.name))
-    net.build(progress=options.build_progress)
+
+    def building(done: int, total: int, what: str) -> None:
+        interrupts.raise_if_any()
+        if options.build_progress is not None:
+            options.build_progress(done, total, what)
+
     try:
+        net.build(progress=building)
         return asyncio.run(_Run(scenario, net, folder, options).run())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
     finally:
-        with _no_interrupt():
-            net.stop()
+        net.stop()
 
 
 def _free_name(wanted: str) -> str:
@@ -112,17 +131,6 @@ def _free_name(wanted: str) -> str:
     base = "".join(c if c.isalnum() else "-" for c in wanted.lower()).strip("-")[:24].strip("-") or "run"
     taken = {standing.name for standing in list_standing()}
     return next(name for name in (base, *(f"{base}-{n}" for n in range(2, 1000))) if name not in taken)
-
-
-class _no_interrupt:  # noqa: N801 - reads as a statement
-    """SIGINT and SIGTERM wait until the block is done."""
-
-    def __enter__(self) -> None:
-        self._old = [(number, signal.signal(number, signal.SIG_IGN)) for number in (signal.SIGINT, signal.SIGTERM)]
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._old:
-            signal.signal(number, handler)
 
 
 def softnet_drops() -> int:
@@ -147,31 +155,54 @@ class _Run:
         config = for_topology(self._topology)
         self._record = RunRecord(scenario, options.seed, config)
         self._captures: list[tuple[str, CaptureSession]] = []
+        self._interrupts = options.interrupts
         self._ending = asyncio.Event()
+        self._over = False  # the traffic ended by itself: a signal can only hurry what follows
+        self._task: asyncio.Task[Any] | None = None
 
     async def run(self) -> RunRecord:
         """The whole run; errors of the environment are raised after clean-up."""
+        self._task = asyncio.current_task()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._interrupt)
-        service = EndpointService(self._keeper)
-        await self._keeper.start()
-        try:
-            await self._prepare()
-            await self._play()
-            await self._collect()
-        finally:
-            await self._stop_captures()
-            await self._group.stop()
-            if self._options.keep and not self._ending.is_set():
-                await self._ending.wait()
-            await service.stop()
-            await self._keeper.stop()
+        async with AsyncExitStack() as stack:
+            self._interrupts.forward_to(partial(loop.call_soon_threadsafe, self._interrupt))
+            stack.callback(self._interrupts.forward_to, None)
+            await self._keeper.start()
+            stack.push_async_callback(self._keeper.stop)
+            stack.push_async_callback(EndpointService(self._keeper).stop)
+            try:
+                await self._traffic()
+            finally:
+                self._task = None  # from here on nothing is cut short
+            if self._options.keep and not self._record.interrupted:
+                await self._keep()
         return self._record
 
+    async def _traffic(self) -> None:
+        """Endpoints and captures from start to stop."""
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._group.stop)
+            stack.push_async_callback(self._stop_captures)
+            await self._prepare()
+            self._interrupts.raise_if_any()
+            await self._play()
+            self._over = True
+            await self._collect()
+            self._task = None
+
+    async def _keep(self) -> None:
+        """Let the fabric stand, with its record judged and written, until a signal."""
+        if self._options.on_kept is not None:
+            await asyncio.to_thread(self._options.on_kept, self._record)
+        await self._ending.wait()
+        self._interrupts.clear()
+
     def _interrupt(self) -> None:
-        self._record.interrupted = True
+        """Once: stop the traffic. Twice: do not wait for what is outstanding. Three times: give the run up."""
+        self._record.interrupted |= not self._over
         self._ending.set()
+        if self._interrupts.count >= GIVE_UP_AFTER and self._task is not None:
+            self._task.cancel()
 
     # -- before ---------------------------------------------------------------------------------------------------
 
@@ -246,8 +277,9 @@ class _Run:
             await self._wait_until(record.zero_ns + scenario.duration_ns)
         finally:
             timeline.cancel()
-            await asyncio.gather(timeline, return_exceptions=True)
-        record.end_ns = min(self._now_ns() - record.zero_ns, scenario.duration_ns)
+            with suppress(asyncio.CancelledError):
+                await timeline
+        record.end_ns = max(0, min(self._now_ns() - record.zero_ns, scenario.duration_ns))
         await self._drain()
 
     async def _launch(self, spec: WorkloadSpec, rkey: int) -> None:
@@ -290,11 +322,12 @@ class _Run:
             self._record.faults.append(row)
 
     async def _drain(self) -> None:
-        """Post nothing more and let what is outstanding complete, for a bounded time."""
+        """Post nothing more and let what is outstanding complete, for a bounded time, a signal less."""
         for spec in self._scenario.workload:
             await self._group.ask(self._topology.host_index(spec.src), "stop_sending", workload=spec.id)
-        deadline = time.monotonic() + DRAIN_LIMIT_S
-        while time.monotonic() < deadline:
+        signals = self._interrupts.count
+        deadline = time.monotonic() + (INTERRUPTED_DRAIN_LIMIT_S if signals else DRAIN_LIMIT_S)
+        while time.monotonic() < deadline and self._interrupts.count == signals:
             answers = await self._group.ask_all("progress")
             senders = [s for answer in answers for host in answer.values() for s in host["senders"].values()]
             if all(sender["done"] for sender in senders):

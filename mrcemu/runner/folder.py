@@ -9,7 +9,9 @@ import json
 import os
 import platform
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +24,52 @@ RESULT_NAME = "result.json"
 EVENTS_NAME = "events.jsonl"
 
 
-def folder_for(wanted: Path | None, scenario: str, several: bool) -> Path:
-    """Where a run's results go: `-o DIR` (a subfolder each when several run), by default results/SCENARIO-TIME."""
-    if wanted is None:
-        return Path("results") / f"{scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
-    return wanted / scenario if several else wanted
+def folders_for(wanted: Path | None, scenarios: Sequence[str]) -> list[Path]:
+    """Where the results of runs of these scenario names go, in order, each to a folder of its own.
+
+    `-o DIR` is the folder itself for one run and holds a subfolder each for several; by default
+    results/SCENARIO-TIME. A name that comes again is numbered.
+    """
+    if wanted is not None and len(scenarios) == 1:
+        return [wanted]
+    stamp = time.strftime("-%Y%m%d-%H%M%S") if wanted is None else ""
+    found: list[Path] = []
+    for scenario in scenarios:
+        first = (wanted or Path("results")) / f"{scenario}{stamp}"
+        numbered = (first.with_name(f"{first.name}-{number}") for number in count(2))
+        # A default name is nobody's wish, so it gives way to what exists; a wished one is refused by `claim`.
+        found.append(
+            next(
+                path
+                for path in chain([first], numbered)
+                if path not in found and not (wanted is None and path.exists())
+            )
+        )
+    return found
+
+
+def refuse_used(folder: Path) -> None:
+    """UsageError if there is something in a results folder already, or it is no folder."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"results folder {folder} is not empty; name another with -o")
 
 
 def claim(folder: Path) -> None:
-    """Create an empty results folder; UsageError if there is something in it already."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"results folder {folder} is not empty; name another with -o")
+    """Create an empty results folder, with its parents; UsageError if there is something in it already."""
+    refuse_used(folder)
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot create results folder {folder}: {error.strerror}") from None
-    hand_to_caller(folder)
+    for path in missing:
+        hand_to_caller(path)
+
+
+def release(folder: Path) -> None:
+    """Remove a claimed folder that got no results."""
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def write_result(folder: Path, result: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> None:
