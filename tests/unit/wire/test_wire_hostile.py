@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from zlib import crc32
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from wire_kit import DST, data_frame, packets, sack_frame
@@ -102,6 +104,30 @@ def test_a_parser_that_knows_a_frame_still_sees_each_damaged_bit() -> None:
         damaged[position // 8] ^= 1 << position % 8
         assert hot(bytes(damaged), earlier=good) == hot(bytes(damaged))
         agree(bytes(damaged))
+
+
+def forged(start: bytes, crc: int) -> bytes:
+    """`start` and four bytes behind it that give the whole any plain CRC-32: its register run backwards."""
+    register = crc ^ 0xFFFFFFFF
+    for _ in range(32):
+        register = (register ^ 0xEDB88320) << 1 | 1 if register >> 31 else register << 1
+    return start + (register ^ crc32(start) ^ 0xFFFFFFFF).to_bytes(4, "little")
+
+
+@pytest.mark.parametrize("extra", [b"", b"more"])
+def test_a_longer_frame_forged_to_the_crc_of_a_known_one_is_refused(extra: bytes) -> None:
+    good = data_frame(bytes(40))
+    longer = forged(good + extra, crc32(good))
+    assert crc32(longer) == crc32(good)
+    assert hot(longer, earlier=good) == "bad_length"
+
+
+def test_a_changed_start_forged_to_the_crc_of_a_known_frame_gains_nothing() -> None:
+    good = data_frame(bytes(40))
+    for offset in range(114):
+        changed = bytearray(good[:-4])
+        changed[offset] ^= 1
+        agree(forged(bytes(changed), crc32(good)), earlier=good)
 
 
 def test_two_frames_that_start_alike_may_differ_in_having_a_timestamp() -> None:
