@@ -42,6 +42,7 @@ _LEVEL: dict[type[events.Event], WatchLevel] = {
     events.Retransmitted: WatchLevel.LOSSES,
     events.LossWasSpurious: WatchLevel.LOSSES,
 }
+LEVEL_OF_KIND = {kind.__name__: level for kind, level in _LEVEL.items()}
 
 
 class EventTap:

@@ -149,6 +149,7 @@ class EndpointGroup:
         self._by_host: dict[int, _WorkerProcess] = {}
         self.base_rtt_ns = 0
         self._watch_level = 0
+        self._settled = asyncio.Event()
         self.on_event: EventSink = lambda event: None
 
     @property
@@ -171,6 +172,11 @@ class EndpointGroup:
                 for worker, group in zip(workers, groups, strict=True)
             )
         )
+        self._settled.set()
+
+    async def settled(self) -> None:
+        """Wait until the first hosts are open, or it is clear that none will be."""
+        await self._settled.wait()
 
     async def _open(self, worker: _WorkerProcess, places: Sequence[HostPlace]) -> None:
         await worker.connect()
@@ -190,6 +196,8 @@ class EndpointGroup:
             ) from error
         self.base_rtt_ns = opened["base_rtt_ns"]
         self._by_host.update(dict.fromkeys((place.host for place in places), worker))
+        if arguments["level"] != self._watch_level:  # somebody began or ended watching meanwhile
+            await worker.request("watch", {"level": self._watch_level})
 
     async def ask(self, host: int, verb: str, **arguments: Any) -> Any:
         """One request to the worker that runs `host`; EndpointError if it is refused."""
@@ -199,8 +207,9 @@ class EndpointGroup:
         return await worker.request(verb, {"host": host, **arguments})
 
     async def ask_all(self, verb: str, **arguments: Any) -> list[Any]:
-        """One request to every worker, answers in worker order."""
-        return list(await asyncio.gather(*(worker.request(verb, arguments) for worker in self._workers)))
+        """One request to every worker whose hosts are open, answers in worker order."""
+        workers = dict.fromkeys(self._by_host.values())
+        return list(await asyncio.gather(*(worker.request(verb, arguments) for worker in workers)))
 
     def _hand_on(self, event: Mapping[str, Any]) -> None:
         self.on_event(event)
@@ -219,6 +228,7 @@ class EndpointGroup:
 
     async def stop(self) -> None:
         """End every worker; nothing is left running."""
+        self._settled.set()
         await asyncio.gather(*(worker.stop() for worker in self._workers), return_exceptions=True)
         self._workers.clear()
         self._by_host.clear()

@@ -169,7 +169,7 @@ class _Run:
             stack.callback(self._interrupts.forward_to, None)
             await self._keeper.start()
             stack.push_async_callback(self._keeper.stop)
-            stack.push_async_callback(EndpointService(self._keeper).stop)
+            stack.push_async_callback(EndpointService(self._keeper, self._group).stop)
             try:
                 await self._traffic()
             finally:
