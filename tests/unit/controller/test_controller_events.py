@@ -3,13 +3,19 @@
 from errno import EINVAL
 
 import pytest
-from controller_kit import PROFILE, REMOTE, changed, controller, online_explicit, refused, stev
+from controller_kit import EIGHT, PROFILE, REMOTE, changed, controller, online, online_explicit, refused, stev
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mrcemu.controller.controller import QpEvCommand
+from mrcemu.controller.device import EvMode
 from mrcemu.controller.events import EvEvent, EvEventQueue
 from mrcemu.controller.values import Ev, EvState
+from mrcemu.protocol.config import for_topology
+from mrcemu.protocol.ev import EvInput
+from mrcemu.protocol.events import EvChanged
+from mrcemu.protocol.spray import Spray
+from mrcemu.rng import Rng
 
 A, B = stev(0, 1), stev(1, 2)
 GOOD, BAD, DENIED = EvState.GOOD, EvState.ASSUMED_BAD, EvState.DENIED
@@ -175,3 +181,25 @@ def test_polling_a_negative_number_is_refused():
 def test_a_value_longer_than_32_bytes_is_no_ev():
     with refused(EINVAL, "ev value"):
         Ev.of(bytes(33), 1)
+
+
+# -- with the transport's own path table ------------------------------------------------------------------------------
+
+
+def test_a_transport_sprays_over_a_binding_reports_to_the_controller_and_obeys_it():
+    made = controller()
+    online(made, EvMode.AUTO)
+    binding = made.attach_qp(PROFILE, 5, REMOTE)
+
+    def report(entry, old, new, signal):
+        made.on_ev_changed(EvChanged(0, 5, entry.ev, entry.plane, old.value, new.value, signal))
+
+    spray = Spray(binding.paths, for_topology(EIGHT), Rng(1), report)
+    spray.apply(spray.entries[0x10], EvInput.LOSS, "timer", 0)
+    assert [(event.ev, event.state) for event in made.poll_ev_event(9)] == [(A, BAD)]
+    made.modify_ev_state(PROFILE, [(ev, DENIED) for ev, _ in made.query_ev_array(PROFILE) if ev.port == 3])
+    while (command := made.next_command()) is not None:
+        spray.apply(spray.entries[command.ev], EvInput.DENY if command.denied else EvInput.ALLOW, "controller", 0)
+    assert spray.usable_planes == 0b1111_1011  # port 3 is plane 2
+    assert {spray.select(0xFF).ev & 0xF for _ in range(64)} == {0, 1, 3, 4, 5, 6, 7}
+    assert states(made)[0] is BAD

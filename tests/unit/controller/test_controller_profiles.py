@@ -204,6 +204,9 @@ def test_a_device_that_can_modify_online_changes_mask_fields_and_evs_but_not_the
     online_explicit(made, A, B, profile_id=2)
     made.replace_ev(2, [EvReplacement(A, C)])
     assert [ev for ev, _ in made.query_ev_array(2)] == [C, B]
+    with refused(EINVAL, "state ONLINE"):  # new fields would empty it
+        made.modify_ev_profile(2, EvProfileAttr(fields=STEV_FIELDS))
+    assert [ev for ev, _ in made.query_ev_array(2)] == [C, B]
 
 
 def test_without_that_capability_an_online_ev_cannot_be_replaced():
