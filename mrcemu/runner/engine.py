@@ -29,8 +29,9 @@ from mrcemu.keeper.places import host_place
 from mrcemu.protocol.config import TransportConfig, for_topology
 from mrcemu.runner.interrupts import Interrupts
 from mrcemu.runner.paths import select_evs
-from mrcemu.runner.scenario import Scenario, WorkloadSpec
+from mrcemu.runner.scenario import Scenario
 from mrcemu.runner.timeline import FaultAction
+from mrcemu.runner.workloads import WRITE_LAT, WorkloadSpec
 from mrcemu.topology.model import Topology
 
 NS = 10**9
@@ -39,6 +40,7 @@ LEAD_NS = 200_000_000  # between the last preparation and the run's zero
 CALIBRATION_PACKETS = 16
 CALIBRATION_QPN = 3
 FIRST_QPN = 8
+FOREVER_NS = 1 << 62
 DRAIN_LIMIT_S = 20.0
 INTERRUPTED_DRAIN_LIMIT_S = 1.0  # somebody waits; `down` kills after 3 s
 POLL_S = 0.2
@@ -253,7 +255,7 @@ class _Run:
                 host: select_evs(self._topology, host, peer, self._scenario.transport.evs)
                 for host, peer in ((src, dst), (dst, src))
             }
-            for _ in range(self._scenario.transport.qps):
+            for _ in range(1 if spec.kind == WRITE_LAT else self._scenario.transport.qps):
                 for host, peer in ((src, dst), (dst, src)):
                     await self._group.ask(host, "create_qp", peer=peer, qpn=qpn, evs=evs[host])
                 self._record.connections.append(Connection(spec, qpn, src, dst))
@@ -284,16 +286,18 @@ class _Run:
 
     async def _launch(self, spec: WorkloadSpec, rkey: int) -> None:
         mine = [connection for connection in self._record.connections if connection.workload is spec]
-        zero = self._record.zero_ns
-        shape = {
-            "workload": spec.id,
-            "qpns": [connection.qpn for connection in mine],
-            "size": spec.size_bytes,
-            "depth": spec.depth,
-            "rkey": rkey,
-        }
-        await self._group.ask(mine[0].dst, "receive", **shape)
-        await self._group.ask(mine[0].src, "send", **shape, start_ns=zero + spec.start_ns, stop_ns=zero + spec.end_ns)
+        src, dst, zero = mine[0].src, mine[0].dst, self._record.zero_ns
+        shape = {"workload": spec.id, "size": spec.size_bytes, "rkey": rkey}
+        target = {**shape, "qpns": [connection.qpn for connection in mine], "depth": spec.depth}
+        stop_ns = zero + spec.end_ns if spec.count is None else FOREVER_NS
+        span = {"start_ns": zero + spec.start_ns, "stop_ns": stop_ns, "count": spec.count}
+        await self._group.ask(dst, "receive", **target)
+        if spec.kind == WRITE_LAT:
+            await self._group.ask(src, "receive", **target)
+            await self._group.ask(dst, "ping_pong", **shape, qpn=mine[0].qpn, begins=False, stop_ns=FOREVER_NS)
+            await self._group.ask(src, "ping_pong", **shape, qpn=mine[0].qpn, begins=True, **span)
+        else:
+            await self._group.ask(src, "send", **target, **span)
 
     async def _wait_until(self, when_ns: int) -> None:
         """Wait, showing progress, until a time of the endpoints' clock or the first interrupt."""
@@ -306,7 +310,9 @@ class _Run:
     async def _show_progress(self, show: Progress) -> None:
         placed = 0
         for answer in await self._group.ask_all("progress"):
-            placed += sum(sum(host["placed"].values()) for host in answer.values())
+            placed += sum(
+                host["placed"].get(spec.id, 0) for host in answer.values() for spec in self._scenario.workload
+            )
         elapsed = max(0, self._now_ns() - self._record.zero_ns)
         show(min(elapsed, self._scenario.duration_ns), self._scenario.duration_ns, placed)
 
@@ -322,15 +328,21 @@ class _Run:
             self._record.faults.append(row)
 
     async def _drain(self) -> None:
-        """Post nothing more and let what is outstanding complete, for a bounded time, a signal less."""
-        for spec in self._scenario.workload:
+        """Post nothing more and let what is outstanding complete, for a bounded time, a signal less.
+
+        A workload that counts its messages goes on to the last one, unless the run was interrupted. Traffic that others
+        started on these endpoints (`mrcemu bw` on a run in progress) is not waited for.
+        """
+        ours = {spec.id for spec in self._scenario.workload}
+        ended = [spec for spec in self._scenario.workload if spec.count is None or self._record.interrupted]
+        for spec in ended:
             await self._group.ask(self._topology.host_index(spec.src), "stop_sending", workload=spec.id)
         signals = self._interrupts.count
         deadline = time.monotonic() + (INTERRUPTED_DRAIN_LIMIT_S if signals else DRAIN_LIMIT_S)
         while time.monotonic() < deadline and self._interrupts.count == signals:
             answers = await self._group.ask_all("progress")
-            senders = [s for answer in answers for host in answer.values() for s in host["senders"].values()]
-            if all(sender["done"] for sender in senders):
+            senders = [item for answer in answers for host in answer.values() for item in host["senders"].items()]
+            if all(sender["done"] for name, sender in senders if name in ours):
                 return
             await asyncio.sleep(0.05)
         self._record.drained = False

@@ -158,7 +158,8 @@ _TABLE = (
     ),
     Function(
         "latency", "latency(w, min|max|mean|pN)", TIME, "ns", "none: every message",
-        "posting to completion of a message, nearest rank", _latency, workloads=(1, 1), statistics="percentile",
+        "posting to completion of a message (write_lat: half an exchange's round trip), nearest rank", _latency,
+        workloads=(1, 1), statistics="percentile",
     ),
     Function(
         "step_time", "step_time(w, min|max|mean|pN)", TIME, "ns", "none: every step",

@@ -70,10 +70,14 @@ def _sum_bins(parts: Iterable[Mapping[int, int]], count: int) -> Bins:
     return tuple(total)
 
 
-def _placed(record: RunRecord, qpns: Iterable[int], count: int) -> Iterable[tuple[int, dict[int, int]]]:
-    """(plane, bytes per bin) of everything newly placed for some QPs, at any host."""
+def _placed(
+    record: RunRecord, qpns: Iterable[int], count: int, receiver: int | None = None
+) -> Iterable[tuple[int, dict[int, int]]]:  # fmt: skip
+    """(plane, bytes per bin) of everything newly placed for some QPs, at one host or at any."""
     wanted = set(qpns)
-    for host in record.hosts.values():
+    for number, host in record.hosts.items():
+        if receiver is not None and number != receiver:
+            continue
         for item in host["recorder"]["placed"]:
             if item["qpn"] in wanted:
                 yield item["plane"], _shifted(record, item["bins"], count)
@@ -100,8 +104,10 @@ def _workload(record: RunRecord, workload: str, count: int) -> WorkloadMeasureme
     spec = mine[0].workload
     src, dst = record.hosts[mine[0].src], record.hosts[mine[0].dst]
     qpns = {connection.qpn for connection in mine}
-    arrivals = _sum_bins((bins for _, bins in _placed(record, qpns, count)), count)
-    sender, target = src["senders"][workload], dst["targets"][workload]
+    # What a ping-pong answers is no goodput of the sender's.
+    arrivals = _sum_bins((bins for _, bins in _placed(record, qpns, count, mine[0].dst)), count)
+    sender = src["senders"][workload]
+    targets = [host["targets"][workload] for host in (src, dst) if workload in host["targets"]]
     ends = [qp for host in (src, dst) for qp in host["qps"] if qp["qpn"] in qpns]
     end_ns = min(spec.end_ns, record.end_ns) if record.interrupted else spec.end_ns
     port_bps = timing.line_payload_bps(record.scenario.topology, 1)
@@ -115,7 +121,7 @@ def _workload(record: RunRecord, workload: str, count: int) -> WorkloadMeasureme
         line_payload_bps=mean_of_steps(line_steps, spec.start_ns, end_ns) if end_ns > spec.start_ns else None,
         line_steps=line_steps,
         latency_ns=tuple(sender["latencies_ns"]),
-        corrupted_bytes=target["corrupted_bytes"],
+        corrupted_bytes=sum(target["corrupted_bytes"] for target in targets),
         retransmitted_packets=sum(qp["requester"]["retransmitted"] for qp in ends),
         qp_errors=sum(qp["error"] is not None for qp in ends) + (0 if record.drained or record.interrupted else 1),
     )

@@ -17,26 +17,20 @@ from pydantic import BeforeValidator, Field
 from mrcemu.capture.targets import taps_for
 from mrcemu.errors import UsageError
 from mrcemu.runner.expect import Expectation, parse_expectation
-from mrcemu.runner.functions import FUNCTIONS, is_statistic
 from mrcemu.runner.grammar import ExpectError, Scope
 from mrcemu.runner.settings import SETTINGS, parse_setting
 from mrcemu.runner.timeline import FaultAction, compile_timeline, parse_actions
-from mrcemu.schema import Document, FileModel, SizeBytes, TimeNs, apply_overrides, auto_or, parse_yaml, validate, whole
+from mrcemu.runner.workloads import WorkloadFile, WorkloadSpec, available, checked_workloads, refuse_later_kinds
+from mrcemu.schema import Document, FileModel, TimeNs, apply_overrides, auto_or, parse_yaml, validate, whole
 from mrcemu.topology.loader import load_topology
 from mrcemu.topology.model import Topology
 
 TRANSPORTS = ("mrc",)
 TRANSPORTS_NOT_YET = ("roce",)
-WORKLOADS = ("write_bw",)
-WORKLOADS_NOT_YET = ("write_lat", "ring_allreduce", "all_to_all", "incast", "permutation", "sendrecv")
 MAX_EVS = 256  # an EV profile's largest explicit list (ours; the paper runs 128 to 256 paths a QP)
 MAX_QPS = 64
-MAX_DEPTH = 1024
-MAX_SIZE_BYTES = 1 << 30
-MAX_DURATION_NS = 24 * 3600 * 10**9
 DEFAULT_SEED = 1
 TOPOLOGY_PREFIX = "topology."
-_ID = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
@@ -48,24 +42,6 @@ class TransportSpec:
     qps: int = 1
     evs: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)  # `TransportConfig` field -> value, those given
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadSpec:
-    """One traffic source. Times in ns since the start of the run, sizes in bytes."""
-
-    id: str
-    kind: str
-    src: str
-    dst: str
-    size_bytes: int  # of a message
-    depth: int  # messages outstanding
-    start_ns: int
-    duration_ns: int
-
-    @property
-    def end_ns(self) -> int:
-        return self.start_ns + self.duration_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,26 +67,10 @@ class Scenario:
         return max(w.end_ns for w in self.workload)
 
 
-def _identifier(value: object) -> str:
-    if not isinstance(value, str) or not _ID.fullmatch(value) or value in FUNCTIONS or is_statistic(value):
-        raise ValueError("a word of a-z, 0-9 and _ that starts with a letter and is no word of the expect language")
-    return value
-
-
 def _name(value: object) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise ValueError("at most 80 of letters, digits and . _ - (it names the results folder)")
     return value
-
-
-def _available(known: Sequence[str], later: Sequence[str]) -> BeforeValidator:
-    def check(value: object) -> str:
-        if isinstance(value, str) and value in known:
-            return value
-        note = f" ({value} is not available in this version)" if value in later else ""
-        raise ValueError(" | ".join(known) + note)
-
-    return BeforeValidator(check)
 
 
 def _commands(value: object) -> list[str]:
@@ -131,22 +91,9 @@ class TransportFile(FileModel):
 
     model_config = FileModel.model_config | {"extra": "allow"}
 
-    kind: Annotated[str, _available(TRANSPORTS, TRANSPORTS_NOT_YET)] = "mrc"
+    kind: Annotated[str, available(TRANSPORTS, TRANSPORTS_NOT_YET)] = "mrc"
     qps: Annotated[int, whole(1, MAX_QPS)] = 1
     evs: Annotated[int | None, auto_or(_evs)] = None
-
-
-class WorkloadFile(FileModel):
-    """One item of `workload`."""
-
-    id: Annotated[str, BeforeValidator(_identifier)]
-    kind: Annotated[str, _available(WORKLOADS, WORKLOADS_NOT_YET)]
-    src: str
-    dst: str
-    size: SizeBytes
-    depth: Annotated[int, whole(1, MAX_DEPTH)] = 16
-    start: TimeNs = 0
-    duration: TimeNs
 
 
 class FaultFile(FileModel):
@@ -180,11 +127,11 @@ def load_scenario(
     """
     ours = [item for item in overrides if not item.startswith(TOPOLOGY_PREFIX)]
     document = apply_overrides(parse_yaml(text, file=file), ours)
-    _refuse_later_kinds(document)
+    refuse_later_kinds(document)
     model = validate(document, ScenarioFile)
     topology_file = posixpath.join(posixpath.dirname(file), model.topology)
     topology = load_topology(_read(read, topology_file, model, document), topology_file, _topology_overrides(overrides))
-    workload = _workloads(model, topology, document)
+    workload = checked_workloads(model.workload, topology, document)
     return Scenario(
         name=model.name,
         about=model.about,
@@ -199,16 +146,6 @@ def load_scenario(
         expect=_expectations(model, topology, workload, document),
         inputs=document.data,
     )
-
-
-def _refuse_later_kinds(document: Document) -> None:
-    """A workload of a later version has keys of its own; its kind is what to name, not those keys."""
-    items = document.data.get("workload")
-    for index, item in enumerate(items if isinstance(items, list) else []):
-        kind = item.get("kind") if isinstance(item, dict) else None
-        if kind in WORKLOADS_NOT_YET:
-            allowed = " | ".join(WORKLOADS) + f" ({kind} is not available in this version)"
-            raise document.error(("workload", index, "kind"), kind, allowed)
 
 
 def _topology_overrides(overrides: Sequence[str]) -> list[str]:
@@ -251,35 +188,6 @@ def _capture(model: ScenarioFile, topology: Topology, document: Document) -> tup
 def _no_target(document: Document, path: tuple[str | int, ...], error: UsageError, found: str) -> Exception:
     allowed = f"a name that exists, e.g. {', '.join(error.near)}" if error.near else str(error)
     return document.error(path, f"{found} ({str(error).partition(' (nearest')[0]})" if error.near else found, allowed)
-
-
-def _workloads(model: ScenarioFile, topology: Topology, document: Document) -> tuple[WorkloadSpec, ...]:
-    if not model.workload:
-        raise document.error(("workload",), model.workload, "at least one workload")
-    seen: set[str] = set()
-    for index, item in enumerate(model.workload):
-        _check_workload(item, topology, document, ("workload", index))
-        if item.id in seen:
-            raise document.error(("workload", index, "id"), item.id, "an id of its own")
-        seen.add(item.id)
-    return tuple(WorkloadSpec(w.id, w.kind, w.src, w.dst, w.size, w.depth, w.start, w.duration) for w in model.workload)
-
-
-def _check_workload(
-    item: WorkloadFile, topology: Topology, document: Document, path: tuple[str | int, ...]
-) -> None:  # fmt: skip
-    for key, host in (("src", item.src), ("dst", item.dst)):
-        try:
-            topology.host_index(host)
-        except UsageError:
-            raise document.error((*path, key), host, f"h0 .. h{topology.host_count - 1}") from None
-    if item.src == item.dst:
-        raise document.error((*path, "dst"), item.dst, "another host than src")
-    written = document.data["workload"][path[1]]
-    if not 1 <= item.size <= MAX_SIZE_BYTES:
-        raise document.error((*path, "size"), written["size"], "1B to 1GiB")
-    if not 0 < item.duration <= MAX_DURATION_NS - item.start:
-        raise document.error((*path, "duration"), written["duration"], "a time above zero; the run at most 24 hours")
 
 
 def _timeline(
