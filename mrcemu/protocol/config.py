@@ -14,6 +14,7 @@ from mrcemu.wire.opcodes import DscpMap
 
 # MPR and window edges are counted in units of 128 PSNs (mrc.h).
 MPR_UNIT_PSNS = 128
+MAX_MPR_UNITS = 255  # 8 bits in a SACK
 # The local ACK timer is 1.024 us x 2^code, code 0 .. 24 (mrc.h).
 TIMEOUT_UNIT_NS = 1024
 MAX_TIMEOUT_CODE = 24
@@ -45,6 +46,7 @@ class TransportConfig:
     linear_retries: int = 7  # 0 .. 7 retries at a fixed timer; sample value of the companion repository
     exp_retries: int = 5  # then 0 .. 24 with doubling, 25 for ever; one of the open encoders' default
     mpr_units: int = 8  # responder window, units of 128 PSNs; the specification's minimum
+    dynamic_mpr: bool = False  # SACKs carry the responder's current window; both ends must agree
     max_imm_in_flight: int = 128  # writes with immediate the peer takes at once (companion sample; minimum is 32)
     sack_threshold_bytes: int = 16384  # one SACK per 4 full packets (UET default; conflict 4096 vs 16384)
     sack_min_add_bytes: int = 1024  # a small packet counts as this many

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
+from mrcemu.errors import QpError
 from mrcemu.protocol import events
-from mrcemu.protocol.config import TransportConfig
+from mrcemu.protocol.config import MAX_MPR_UNITS, MPR_UNIT_PSNS, TransportConfig
 from mrcemu.protocol.memory import MemoryRegion, RegionTable
 from mrcemu.protocol.window import Arrival, ReceiveWindow
 from mrcemu.wire import fast
@@ -81,9 +82,19 @@ class Responder:
         self._ends: list[tuple[int, int, int | None]] = []  # heap of (last PSN, MSN, immediate)
         self._threshold_bytes = config.sack_threshold_bytes
         self._min_add_bytes = config.sack_min_add_bytes
-        self._dynamic_mpr_units = 0  # 0: dynamic MPR off
+        self._mpr_in_sacks = config.mpr_units if config.dynamic_mpr else 0  # units; 0: dynamic MPR off
+        self._stashed_imms = 0  # immediates that arrived before everything that precedes them
 
     # -- data -----------------------------------------------------------------------------------------------------
+
+    def resize_window(self, mpr_units: int) -> None:
+        """Offer another window, in units of 128 PSNs; SACKs carry it from now on. QpError unless dynamic MPR is on."""
+        if not self._config.dynamic_mpr:
+            raise QpError("the two ends did not agree on dynamic MPR")
+        if not 1 <= mpr_units <= MAX_MPR_UNITS:
+            raise QpError(f"an MPR is 1 .. {MAX_MPR_UNITS} units, got {mpr_units}")
+        self.window.resize(mpr_units * MPR_UNIT_PSNS)
+        self._mpr_in_sacks = mpr_units
 
     def receive_data(self, packet: fast.Received, now_ns: int) -> int:
         """Take one data packet; payload bytes newly placed (0: duplicate, refused or trimmed)."""
@@ -106,6 +117,8 @@ class Responder:
         if packet.opcode in LAST_OPCODES:
             imm = fast.immediate(packet.frame, packet.payload_offset) if packet.opcode in IMMEDIATE_OPCODES else None
             heappush(self._ends, (psn, msn, imm))
+            if imm is not None and not self._stash_immediate(now_ns):
+                return 0
         advanced = self.window.mark(psn)
         self.counters.packets += 1
         self.counters.bytes_placed += length
@@ -131,6 +144,7 @@ class Responder:
         done = False
         while ends and ends[0][0] <= cack:
             _, msn, imm = heappop(ends)
+            self._stashed_imms -= imm is not None
             if imm is not None and not self._take_receive(now_ns):
                 return
             self._completed_msn = msn + 1
@@ -139,6 +153,15 @@ class Responder:
             done = True
         if done:
             self._transport_ack()
+
+    def _stash_immediate(self, now_ns: int) -> bool:
+        """Count one more immediate in flight; beyond what was advertised the QP is in error (sources 2.4, 3.8)."""
+        self._stashed_imms += 1
+        if self._stashed_imms <= self._config.max_imm_in_flight:
+            return True
+        self._nak(AethSyndrome.NAK_INVALID_REQUEST, self.window.cack)
+        self._fail(f"more than {self._config.max_imm_in_flight} immediates in flight", now_ns)
+        return False
 
     def _take_receive(self, now_ns: int) -> bool:
         """Use one posted receive for an immediate; without one the QP is in error (no RNR in MRC, sources 3.8)."""
@@ -182,7 +205,7 @@ class Responder:
             tx_timestamp=timestamp,
             ooo_count=min(window.ooo_count, OOO_SATURATION),
             rcvd_units=-(-self._rcvd_bytes // RCVD_UNIT_BYTES),
-            mpr_units=self._dynamic_mpr_units,
+            mpr_units=self._mpr_in_sacks,
             probe_id=probe_id,
             spdcid=self._qpn & 0xFFFF,
             dpdcid=self._peer_qpn & 0xFFFF,

@@ -23,7 +23,7 @@ class Arrival(Enum):
 class ReceiveWindow:
     """Arrived PSNs. `expected` is ePSN = cack + 1; bit i of `_bits` is ePSN + i."""
 
-    __slots__ = ("_bits", "_mpr_psns", "_walk", "expected", "highest", "ooo_count")
+    __slots__ = ("_bits", "_edge", "_mpr_psns", "_walk", "expected", "highest", "ooo_count")
 
     def __init__(self, first_psn: int, mpr_psns: int) -> None:
         self.expected = first_psn
@@ -32,17 +32,23 @@ class ReceiveWindow:
         self._bits = 0
         self._walk = first_psn  # where the next report starts
         self._mpr_psns = mpr_psns
+        self._edge = first_psn  # PSNs below were allowed once and stay so, whatever the window shrinks to
 
     @property
     def cack(self) -> int:
         return self.expected - 1
+
+    def resize(self, mpr_psns: int) -> None:
+        """A new window size, effective above what was allowed before."""
+        self._edge = max(self._edge, self.expected + self._mpr_psns)
+        self._mpr_psns = mpr_psns
 
     def classify(self, psn: int) -> Arrival:
         """Whether a PSN is new, a duplicate, or out of the window; changes nothing."""
         ahead = psn - self.expected
         if ahead < 0:
             return Arrival.DUPLICATE
-        if ahead >= self._mpr_psns:
+        if ahead >= self._mpr_psns and psn >= self._edge:
             return Arrival.BEYOND
         return Arrival.DUPLICATE_ABOVE if self._bits >> ahead & 1 else Arrival.NEW
 
