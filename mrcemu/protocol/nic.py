@@ -122,6 +122,14 @@ class Nic:
             self._apply_denylist(qp, now_ns)
         return True
 
+    def set_ev_denied(self, qpn: int, ev: int, denied: bool, now_ns: int) -> None:
+        """Deny or allow one EV of one QP, as an EV profile does; QpError if there is no such QP."""
+        qp = self.qps.get(qpn)
+        if qp is None:
+            raise QpError(f"QPN {qpn}: no such QP")
+        (qp.denied_evs.add if denied else qp.denied_evs.discard)(ev)
+        self._apply_denylist(qp, now_ns)
+
     def _apply_denylist(self, qp: Qp, now_ns: int) -> None:
         qp.apply_denylist(self.denylist, now_ns)
         self._scheduler.offer(qp)

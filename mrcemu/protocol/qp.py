@@ -61,6 +61,7 @@ class Qp:
         self.setup = setup
         self.qpn = setup.qpn
         self.error: str | None = None
+        self.denied_evs: set[int] = set()  # by the controller, beside the NIC's denylist
         self._framer = framer
         self._event = emit_event
         self._now_ns = 0
@@ -227,10 +228,10 @@ class Qp:
         self.congestion.set_planes(self.spray.usable_plane_count)
 
     def apply_denylist(self, denylist: Denylist, now_ns: int) -> None:
-        """Deny what is listed, allow what no longer is."""
+        """Deny what is listed or denied for this QP alone, allow what no longer is."""
         self._now_ns = now_ns
         for entry in self.spray.entries.values():
-            denied = denylist.denies(entry.ev)
+            denied = entry.ev in self.denied_evs or denylist.denies(entry.ev)
             if denied != (entry.state is EvState.DENIED):
                 self.spray.apply(entry, EvInput.DENY if denied else EvInput.ALLOW, "controller", now_ns)
 
@@ -246,7 +247,7 @@ class Qp:
             self.prober.path_retired(entry, self._now_ns)
         elif old is EvState.ASSUMED_BAD:
             self.prober.path_left(entry)
-        if EvState.SKIP not in (old, new) or new is EvState.ASSUMED_BAD:
+        if EvState.SKIP not in (old, new) or EvState.ASSUMED_BAD in (old, new):
             self._event(events.EvChanged(self._now_ns, self.qpn, entry.ev, entry.plane, old.value, new.value, signal))
         self.congestion.set_planes(self.spray.usable_plane_count)
 

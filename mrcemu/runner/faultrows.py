@@ -84,7 +84,7 @@ def _back_at(record: RunRecord, fault: FaultDone) -> int | None:
     for event in _events_on(record, fault):
         if event["t_ns"] < fault.asked_at_ns:
             continue
-        came_back = event["kind"] == "EvChanged" and event["old"] == "ASSUMED_BAD" and event["new"] == "GOOD"
+        came_back = event["kind"] == "EvChanged" and event["old"] == "ASSUMED_BAD" and event["new"] in ("GOOD", "SKIP")
         if came_back or (event["kind"] == "PortChanged" and event["up"]):
             return int(event["t_ns"])
     return None
