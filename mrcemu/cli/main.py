@@ -61,12 +61,15 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "switch": Entry("mrcemu.cli.faults:switch_app", "Take switches down, up, or reboot them."),
     },
     "Traffic": {
-        "bw": Entry("mrcemu.cli.traffic:bw_app", "Measure RDMA Write bandwidth between two hosts."),
-        "trace": Entry("mrcemu.cli.traffic:trace_app", "Probe along one path, hop by hop."),
+        "bw": Entry("mrcemu.cli.bw:app", "Measure RDMA Write bandwidth between two hosts."),
+        "lat": Entry("mrcemu.cli.lat:app", "Measure RDMA Write latency between two hosts."),
+        "ev": Entry("mrcemu.cli.ev:app", "Paths of running connections: list, deny, allow, watch."),
+        "probe": Entry("mrcemu.cli.probe:probe_app", "Probe all paths between two hosts: reachability and RTT."),
+        "trace": Entry("mrcemu.cli.probe:trace_app", "Probe along one path, hop by hop."),
         "capture": Entry("mrcemu.cli.capture:app", "Record any ports and links into one pcapng file."),
     },
 }
-UNAVAILABLE = ("compare", "ev", "probe", "lat", "decode", "clustermapper", "top", "chaos")
+UNAVAILABLE = ("compare", "decode", "clustermapper", "top", "chaos")
 
 
 class CommandTable(TyperGroup):

@@ -15,6 +15,7 @@ GROUPS = {
     "link": ["down", "up", "reset", "flap"],
     "port": ["down", "up"],
     "switch": ["down", "up", "reboot"],
+    "ev": ["list", "deny", "allow", "watch"],
 }
 # One valid use of every command that needs root.
 ROOTED = [
@@ -29,6 +30,14 @@ ROOTED = [
     ["port", "up", "h0:p0"],
     ["switch", "reboot", "p0-t0-0"],
     ["capture", "h0:p0", "-w", "x.pcapng"],
+    ["bw", "h0", "h3"],
+    ["lat", "h0", "h3"],
+    ["probe", "h0", "h3"],
+    ["trace", "h0", "h3", "--ev", "0x10"],
+    ["ev", "list"],
+    ["ev", "deny", "0x10"],
+    ["ev", "allow", "--all"],
+    ["ev", "watch"],
 ]
 
 
