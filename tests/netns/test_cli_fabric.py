@@ -1,7 +1,6 @@
 """The command line driven as a user drives it: the executable in a subprocess, real fabrics, results seen from outside.
 
-Everything runs with a /run of its own (a mount namespace held by one process), so that `down --all` means the fabrics
-of this file and no other.
+Everything runs with a /run of its own (machine.py), so that `down --all` means the fabrics of this file and no other.
 """
 
 import json
@@ -13,90 +12,12 @@ import time
 from pathlib import Path
 
 import pytest
+from machine import NOTHING, PATIENCE_S, Machine, eventually
 
 from mrcemu.capture.pcapng import read_pcapng
 
 pytestmark = pytest.mark.netns
-EXECUTABLE = [sys.executable, "-m", "mrcemu.cli"]
 LINK = "p0-t0-0:p0-t1-1"
-PATIENCE_S = 30.0  # generous: a loaded machine is slow, not wrong
-
-
-class Machine:
-    """A private /run and ways to run things with it."""
-
-    def __init__(self):
-        script = "mount -t tmpfs run /run && echo ready && exec sleep infinity"
-        command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script]
-        self._holder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._holder.stdout.readline() == "ready\n"
-        self._first_mounts = set(self._mounts())  # copied from the host, hidden below our own /run
-        self._mount_ns = os.readlink(f"/proc/{self._holder.pid}/ns/mnt")
-        self._enter = ["nsenter", f"--mount=/proc/{self._holder.pid}/ns/mnt", f"--wd={os.getcwd()}", "--"]
-
-    def close(self):
-        self.mrcemu("down", "--all")
-        self._holder.kill()
-        self._holder.wait()
-
-    def run(self, *words, **kwargs):
-        return subprocess.run([*self._enter, *words], capture_output=True, text=True, check=False, timeout=60, **kwargs)
-
-    def mrcemu(self, *words, **kwargs):
-        return self.run(*EXECUTABLE, *words, **kwargs)
-
-    def start(self, *words, **kwargs):
-        """A command that goes on; its process is the command itself (nsenter replaces itself)."""
-        pipe = subprocess.PIPE
-        return subprocess.Popen([*self._enter, *EXECUTABLE, *words], stdout=pipe, stderr=pipe, text=True, **kwargs)
-
-    def good(self, *words):
-        """Standard output of a command that must succeed."""
-        done = self.mrcemu(*words)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def status(self, *words):
-        return json.loads(self.good("status", *words, "--json"))
-
-    def exec(self, node, *words):
-        return self.good("exec", node, "--", *words)
-
-    def ip(self, node, *words):
-        """`ip` in a node of tiny, by hand: no mrcemu in between."""
-        done = self.run("ip", "-n", f"mrc-tiny-{node}", *words)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def state_dir(self, name):
-        return Path(f"/proc/{self._holder.pid}/root/run/mrcemu/{name}")
-
-    def _mounts(self):
-        return Path(f"/proc/{self._holder.pid}/mountinfo").read_text().splitlines()
-
-    def left_behind(self):
-        """What must be empty when nothing stands: namespaces, state, mounts and processes of this /run."""
-        processes = [
-            int(entry)
-            for entry in os.listdir("/proc")
-            if entry.isdigit() and int(entry) != self._holder.pid and mount_ns_of(entry) == self._mount_ns
-        ]
-        return {
-            "namespaces": self.run("ip", "netns", "list").stdout.split(),
-            "mounts": [line for line in self._mounts() if line not in self._first_mounts],
-            "state": [item.name for item in self.state_dir("").iterdir() if item.is_dir()],
-            "processes": processes,
-        }
-
-
-def mount_ns_of(pid):
-    try:
-        return os.readlink(f"/proc/{pid}/ns/mnt")
-    except OSError:
-        return None
-
-
-NOTHING = {"namespaces": [], "mounts": [], "state": [], "processes": []}
 
 
 @pytest.fixture(scope="module")
@@ -145,16 +66,6 @@ def tables(machine):
         )
         for node in (f"p{plane}-t{tier}-{index}" for plane in (0, 1) for tier in (0, 1) for index in (0, 1))
     }
-
-
-def eventually(check):
-    """Whether `check` becomes true in good time."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        if check():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def carrier(machine, node, ifname):
