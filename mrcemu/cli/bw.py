@@ -46,7 +46,7 @@ def bw(
     """Measure RDMA Write bandwidth between two hosts, as ib_write_bw does.
 
     Every byte is checked where it lands. Rates are the emulated ones; the fabric's scale is printed once. The average
-    runs from the first posting to the last arrival, the peak is the best 50 ms; MB is 2^20 bytes. Efficiency is of the
+    runs from the first posting to the last arrival, the peak is the best 200 ms; MB is 2^20 bytes. Efficiency is of the
     payload rate of the NIC ports that are up. Exit code 1 if a QP failed.
 
     Example: sudo mrcemu bw h0 h12 --duration 10s

@@ -166,8 +166,8 @@ def _show_change(verb: str, result: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(result)
         return
-    evs = ", ".join(f"{ev:#x}" for ev in result["evs"])
-    print(f"{verb} on {', '.join(result['hosts'])}: {_entry_text(result)} ({evs}); {result['paths']} paths in use now")
+    evs = "" if result["mask"] == EXACT else f" ({', '.join(f'{ev:#x}' for ev in result['evs'])})"
+    print(f"{verb} on {', '.join(result['hosts'])}: {_entry_text(result)}{evs}; {result['paths']} paths of running QPs")
 
 
 @app.command()

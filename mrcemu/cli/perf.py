@@ -32,13 +32,21 @@ def sizes_of(size: str | None, every: bool, default: int) -> Sequence[int]:
 
 
 class RowPrinter:
-    """A table whose rows appear one by one, in the columns of the perftest programs."""
+    """A table whose rows appear one by one, in the columns of the perftest programs; its head comes with the first."""
 
     def __init__(self, columns: Sequence[str]) -> None:
+        self._columns = columns
         self._widths = [max(10, len(column)) for column in columns]
-        self.row(columns)
+        self._begun = False
 
     def row(self, cells: Sequence[object]) -> None:
+        """Print one row now."""
+        if not self._begun:
+            self._begun = True
+            self._print(self._columns)
+        self._print(cells)
+
+    def _print(self, cells: Sequence[object]) -> None:
         shown = [str(cell).rjust(width) for cell, width in zip(cells, self._widths, strict=True)]
         print("  ".join(shown), flush=True)
 

@@ -14,7 +14,8 @@ from mrcemu.endpoint.record import BIN_NS, Recorder
 from mrcemu.protocol.ev import EvState
 from mrcemu.protocol.qp import Qp
 
-PEAK_BINS = 5  # the window of a peak rate: 50 ms, the interval of published series
+# The window of a peak rate, 200 ms: queues let a few frames through at once, which shorter ones would show as rate.
+PEAK_BINS = 20
 
 
 def path_rows(qp: Qp, now_ns: int) -> list[dict[str, Any]]:
