@@ -81,8 +81,9 @@ _TRIMMED_MIN_BYTES = EXT_OFFSET + layout.METH_BYTES
 # Starts differ by path, EV, opcode, size and CE mark: some thousands where 16 hosts talk all to all. About 0.5 KB each.
 _MAX_KNOWN = 16384
 
-# What is kept of a verified frame: its length, plain CRC-32 and FLAG_TS bit; then what `Received` repeats.
-_Known = tuple[int, int, int, int, bytes, int, int, bool, int, int, int, int]
+# What is kept of an accepted frame: its length, plain CRC-32 (None if trimmed: nothing to check) and FLAG_TS bit; then
+# what `Received` repeats.
+_Known = tuple[int, int | None, int, int, bytes, int, int, bool, int, int, int, int]
 
 
 class FrameParser:
@@ -112,7 +113,12 @@ class FrameParser:
         the iCRC. A trimmed data packet has no iCRC left: only its lengths can be checked. The P_Key is not looked at.
         """
         known = self._known.get(frame[:_HEAD_BYTES])
-        if known is None or len(frame) != known[0] or crc32(frame) != known[1] or frame[_FLAGS] & FLAG_TS != known[2]:
+        if (
+            known is None
+            or len(frame) != known[0]
+            or (known[1] is not None and crc32(frame) != known[1])
+            or frame[_FLAGS] & FLAG_TS != known[2]
+        ):
             known = self._climb(frame)
             if known is None:
                 return None
@@ -167,14 +173,11 @@ class FrameParser:
             self.drops[reason] = self.drops.get(reason, 0) + 1
             return None
         known = (
-            size, crc32(frame), ts, opcode, src, ev_from_fields(inner_word, sport), outer_word >> 22 & 0x3F,
-            outer_word >> 20 & 3 == Ecn.CE, offset, end, udp_bytes + layout.IPV6_BYTES, trimmed,
+            size, None if trimmed else crc32(frame), ts, opcode, src, ev_from_fields(inner_word, sport),
+            outer_word >> 22 & 0x3F, outer_word >> 20 & 3 == Ecn.CE, offset, end, udp_bytes + layout.IPV6_BYTES,
+            trimmed,
         )  # fmt: skip
-        if not trimmed:
-            self._keep(frame[:_HEAD_BYTES], known)
-        return known
-
-    def _keep(self, head: bytes, known: _Known) -> None:
         if len(self._known) >= _MAX_KNOWN:
             self._known.clear()
-        self._known[head] = known
+        self._known[frame[:_HEAD_BYTES]] = known
+        return known
