@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 from transport_kit import DSCP, EIGHT, LOCAL_QPN, MTU, PEER_QPN, TINY, Bench, Control, Data
 
-from mrcemu.protocol.config import for_topology
+from mrcemu.protocol.config import TransportConfig, for_topology
 from mrcemu.protocol.events import MessageArrived, QpFailed
+from mrcemu.runner.settings import SETTINGS
 from mrcemu.topology.addressing import all_paths, ev_from_destination, usid_fields
 from mrcemu.topology.model import Tier
 from mrcemu.wire.fast import EXT_OFFSET, FLAG_ACKREQ
@@ -16,6 +19,8 @@ from mrcemu.wire.frame import Packet, Request, emit_frame, parse_frame, sized
 from mrcemu.wire.headers import Neth, Seth
 from mrcemu.wire.opcodes import NackReason, Opcode
 
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
 ONLY, ONLY_IMM = Opcode.WRITE_ONLY, Opcode.WRITE_ONLY_IMM
 
 
@@ -82,6 +87,16 @@ def test_a_sack_says_nothing_that_is_not_implemented() -> None:
     assert isinstance(sack, Seth)
     assert (sack.cc_type, sack.cc_fl, sack.mpr_units, sack.rcv_cwnd_pen, sack.restore_cwnd) == (0, 0, 0, 0, False)
     assert frame[EXT_OFFSET + 12] == 0
+
+
+def test_a_report_that_starts_below_the_cumulative_point_is_understood() -> None:
+    """Bits at or below cack are 1 and say nothing new; those above say what they always do."""
+    bench = Bench()
+    bench.post(8 * MTU)
+    bench.sent()
+    bench.receive(bench.sack(3, offset=-10, bitmap=(1 << 11) - 1 | 1 << 13))  # up to 3, and 6
+    left = bench.qp.congestion.inflight_bytes // (MTU + 88)
+    assert (bench.qp.requester.inflight_packets, left) == (3, 3)
 
 
 def test_answers_name_both_qps_by_their_low_16_bits_and_the_peer_by_bth() -> None:
@@ -181,6 +196,11 @@ def test_a_trimmed_class_on_a_packet_that_lost_nothing_still_counts_as_trimmed()
 # -- 4 and 5: paths -------------------------------------------------------------------------------------------------
 
 
+def test_which_paths_of_a_plane_are_backups_is_random() -> None:
+    chosen = {tuple(sorted(entry.ev for entry in Bench(seed=seed).qp.spray.in_service(0))) for seed in range(12)}
+    assert len(chosen) > 1
+
+
 def test_all_of_a_planes_losses_leave_the_shares_of_the_other_planes_equal() -> None:
     """Every path of plane 0 is retired; what it carried is spread over the rest, not given to a neighbour."""
     bench = Bench(ev_min_active=1, window_bdp=100, mpr_units=255)
@@ -201,3 +221,39 @@ def test_the_plane_is_in_every_usid_and_the_uplink_in_that_of_the_t1(src: int, d
             assert [tier for tier, _, _ in fields] == [Tier.T0, Tier.T1, Tier.T0, Tier.HOST]
             assert fields[1][2] == path.ev >> 4
         assert ev_from_destination(EIGHT, path.destination) == path.ev
+
+
+# -- docs/protocol.md -----------------------------------------------------------------------------------------------
+
+
+def test_the_page_of_rules_names_tests_that_exist() -> None:
+    files = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
+    named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", PAGE)
+    assert len(named) > 100
+    assert PAGE.count("::") == len(named)
+    assert [f"{file}::{test}" for file, test in named if f"def {test}(" not in files.get(file, "")] == []
+
+
+def test_the_page_of_rules_names_modules_and_functions_that_exist() -> None:
+    named = re.findall(r"`(\w+(?:/\w+)+\.py)(?::(\w+))?`", PAGE)
+    assert len(named) > 100
+    missing = []
+    for file, name in named:
+        path = ROOT / "mrcemu" / file
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        if not text or (name and not re.search(rf"(def|class) {name}\b", text)):
+            missing.append((file, name))
+    assert missing == []
+
+
+def test_the_page_of_rules_names_settings_that_exist() -> None:
+    table = PAGE.split("## Open points")[1].split("## What is ours")[0]
+    rows = [line.split("|")[-2].strip() for line in table.splitlines() if line.startswith("| ")][2:]
+    config = {field.name for field in fields(TransportConfig)}
+    keys = {}
+    for cell in rows:
+        for name, key in re.findall(r"`(\w+)`(?: \(`(\w+)`\))?", cell):
+            assert name in config | {"QpSetup"}, cell
+            if key:
+                keys[key] = name
+    assert keys == {key: setting.field for key, setting in SETTINGS.items()}
