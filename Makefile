@@ -37,7 +37,7 @@ check: $(STAMP) ## lint, formatting, types, layers
 	$(BIN)/lint-imports
 
 bench: $(STAMP) ## run the benchmarks, each against a reference measured in the same run
-	@for script in bench/*.py; do echo "== $$script"; $(AS_ROOT) $(BIN)/python "$$script" || exit 1; done
+	$(AS_ROOT) $(BIN)/mrcemu bench
 
 fuzz: $(STAMP) ## run the property tests with FUZZ_EXAMPLES (5000) inputs each
 	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/pytest -q -m hypothesis --hypothesis-profile=fuzz tests/unit tests/sim

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import time
 from dataclasses import replace
@@ -33,9 +34,11 @@ from mrcemu.wire.opcodes import DscpMap, Opcode
 SRC, DST = 0, 12
 QPN = 8
 MESSAGE_BYTES = 1 << 20
-BLAST_SECONDS = 3.0
+BLAST_ROUNDS = 5
+BLAST_SECONDS = 1.0  # of a round
 TRANSFER_SECONDS = 6.0
 TOPOLOGY = Path(__file__).resolve().parents[1] / "topologies" / "eight-plane.yaml"
+FREE_RATE_BPS = 20 * 10**9  # HTB is no limit: one sender reaches about 2 Gbit/s of full frames
 CLOCK_TICKS = 100  # of /proc/PID/stat, per second
 
 
@@ -53,8 +56,11 @@ def resident_bytes(pid: int) -> int:
     return 0
 
 
-def blast(net: MrcNet, topology: Topology) -> float:
-    """Packets per second the kernel forwards over one path when a sender does nothing but send."""
+def blast(net: MrcNet, topology: Topology) -> dict[str, float]:
+    """Packets per second sent and forwarded over one path when a sender does nothing but send, in the best round.
+
+    The best and not the mean: the reference is what the kernel can do, and a disturbed round shows the disturbance.
+    """
     place = host_place(net, SRC)
     path = all_paths(topology, SRC, DST)[0]
     template = fast.FrameTemplate(
@@ -73,16 +79,23 @@ def blast(net: MrcNet, topology: Topology) -> float:
     with inside(place.netns_path):
         sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     sender.bind(("p0", 0))
-    port = f"h{DST}:p0"
-    before = net.counters()[port].rx_packets
-    send, ends = sender.send, time.monotonic() + BLAST_SECONDS
-    started = time.monotonic()
     with sender:
-        while time.monotonic() < ends:
-            for _ in range(64):
-                send(frame)
+        rounds = [blast_round(net, sender, frame) for _ in range(BLAST_ROUNDS)]
+    return max(rounds, key=lambda row: row["forwarded_per_s"])
+
+
+def blast_round(net: MrcNet, sender: socket.socket, frame: bytes) -> dict[str, float]:
+    """One round: what was handed to the first port, and what came out of the last one."""
+    port, send, sent = f"h{DST}:p0", sender.send, 0
+    before = net.counters()[port].rx_packets
+    started = time.monotonic()
+    ends = started + BLAST_SECONDS
+    while time.monotonic() < ends:
+        for _ in range(64):
+            send(frame)
+        sent += 64
     elapsed = time.monotonic() - started
-    return (net.counters()[port].rx_packets - before) / elapsed
+    return {"sent_per_s": sent / elapsed, "forwarded_per_s": (net.counters()[port].rx_packets - before) / elapsed}
 
 
 async def transfer(net: MrcNet, topology: Topology, config: dict[str, Any]) -> dict[str, float]:
@@ -126,26 +139,29 @@ async def _placed(group: EndpointGroup) -> int:
 def main() -> None:
     """Measure and print."""
     topology = load_topology(TOPOLOGY.read_text(encoding="utf-8"), str(TOPOLOGY))
-    with MrcNet(topology, "bench-rate") as net:
+    with MrcNet(topology, f"rate{os.getpid()}") as net:
         paced = asyncio.run(transfer(net, topology, {}))
-    unlimited = replace(topology, nic_rate_bps=10**9, fabric_rate_bps=10**9, link_delay_ns=250_000, scale=100)
-    with MrcNet(unlimited, "bench-free") as net:
-        kernel = blast(net, unlimited)
+    unlimited = replace(
+        topology, nic_rate_bps=FREE_RATE_BPS, fabric_rate_bps=FREE_RATE_BPS, link_delay_ns=250_000, scale=5
+    )
+    with MrcNet(unlimited, f"free{os.getpid()}") as net:
+        blaster = blast(net, unlimited)
         # A late machine is no loss here: the timer is far away.
         free = asyncio.run(transfer(net, unlimited, {"timeout_code": 20, "mpr_units": 8}))
     both = paced["cpu_us_per_packet_requester"] + paced["cpu_us_per_packet_responder"]
-    print(
-        json.dumps(
-            {
-                "kernel_forwarding_packets_per_s_one_sender": round(kernel),
-                "paced": {key: round(value, 4) for key, value in paced.items()},
-                "unlimited": {key: round(value, 4) for key, value in free.items()},
-                "paced_cpu_us_per_packet_both_ends": round(both, 1),
-                "unlimited_share_of_kernel_rate": round(free["packets_per_s"] / kernel, 4),
-            },
-            indent=1,
-        )
-    )
+    kernel = blaster["forwarded_per_s"]
+    kernel_us = 1e6 / kernel
+    ratios = [
+        ratio("packets/s, reference: kernel forwarding, one sender", free["packets_per_s"], kernel, "packets/s"),
+        ratio("data packet at both ends, reference: kernel's time for one", both, kernel_us, "us CPU"),
+        ratio("goodput at 8 x 25 Mbit/s, reference: line payload", paced["efficiency"], 1.0, "of the line"),
+    ]
+    print(json.dumps({"ratios": ratios, "detail": {"paced": paced, "unlimited": free, "blaster": blaster}}, indent=1))
+
+
+def ratio(what: str, ours: float, reference: float, unit: str) -> dict[str, Any]:
+    """One row of the document."""
+    return {"what": what, "ours": ours, "reference": reference, "unit": unit, "ratio": ours / reference}
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     "Run": {
         "run": Entry("mrcemu.cli.run:run_app", "Run scenarios and judge what they expect."),
         "report": Entry("mrcemu.cli.run:report_app", "Rebuild the report of a results folder."),
+        "bench": Entry("mrcemu.cli.bench:app", "Run the benchmarks of a checkout; ratios against references."),
     },
     "Look": {
         "doctor": Entry("mrcemu.cli.doctor:app", "Check kernel, tools, rights and limits; the fix for each failure."),
