@@ -110,7 +110,9 @@ class _WorkerProcess:
         self._waiting[self._next_id] = waiting
         self._writer.write(json.dumps({"id": self._next_id, "do": verb, **arguments}).encode() + b"\n")
         try:
-            return await asyncio.wait_for(waiting, timeout_s)
+            # Not wait_for: up to Python 3.11 it swallows a cancellation that comes together with the answer.
+            async with asyncio.timeout(timeout_s):
+                return await waiting
         except TimeoutError:
             raise EndpointError(f"endpoint process {self.process.pid} did not answer {verb!r}") from None
 

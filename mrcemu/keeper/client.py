@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -55,11 +56,13 @@ def ask(
 
 def _take_back(connection: socket.socket) -> None:
     """Tell the keeper that nobody wants this any more, and wait until it has undone it."""
-    connection.settimeout(TAKE_BACK_S)
+    deadline = time.monotonic() + TAKE_BACK_S
     with suppress(OSError):
         connection.shutdown(socket.SHUT_WR)
-        while connection.recv(1 << 16):
-            pass
+        while (left := deadline - time.monotonic()) > 0:
+            connection.settimeout(left)
+            if not connection.recv(1 << 16):
+                return
 
 
 def _receive(

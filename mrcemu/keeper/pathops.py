@@ -143,7 +143,8 @@ class PathOps:
         try:
             await self._set_level()
             emit({"kind": "Watching"})
-            await asyncio.wait_for(asyncio.Event().wait(), None if for_ns is None else for_ns / 1e9)
+            async with asyncio.timeout(None if for_ns is None else for_ns / 1e9):
+                await asyncio.Event().wait()
         except TimeoutError:
             pass
         finally:
