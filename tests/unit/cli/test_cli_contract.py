@@ -30,6 +30,7 @@ ROOTED = [
     ["port", "up", "h0:p0"],
     ["switch", "reboot", "p0-t0-0"],
     ["capture", "h0:p0", "-w", "x.pcapng"],
+    ["bench"],
     ["bw", "h0", "h3"],
     ["lat", "h0", "h3"],
     ["probe", "h0", "h3"],
