@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ipaddress import IPv6Address
 from typing import Any
 
 from mininet.link import Link
@@ -28,6 +29,7 @@ from mininet.net import Mininet
 from mininet.node import Node
 
 from mrcemu.fabric import namespaces, ops, tables, tc
+from mrcemu.fabric.encode import LAST_RESORT_METRIC
 from mrcemu.fabric.net import MrcNet
 from mrcemu.fabric.netlink import NetlinkSocket
 from mrcemu.fabric.nodes import Nodes
@@ -57,6 +59,10 @@ def prefix_text(prefix: bytes) -> str:
     return f"{prefix[:2].hex()}:{prefix[2:4].hex()}:{prefix[4:6].hex()}::/48"
 
 
+def address_text(address: bytes) -> str:
+    return str(IPv6Address(address))
+
+
 def commands(operation: ops.Operation) -> Iterator[str]:
     """One operation as a person would type it."""
     match operation:
@@ -70,6 +76,13 @@ def commands(operation: ops.Operation) -> Iterator[str]:
             yield f"ip -6 neigh add fe80::1 lladdr {mac.hex(':')} dev {spec.port.ifname} nud permanent"
         case ops.AddRoute(spec, prefix):
             yield f"ip -6 route add {prefix_text(prefix)} via fe80::1 dev {spec.port.ifname} proto static"
+        case ops.AddHostRoute(spec, prefix, bits):
+            yield f"ip -6 route add {address_text(prefix)}/{bits} via fe80::1 dev {spec.port.ifname} proto static"
+        case ops.AddNexthop(spec, prefix, bits):
+            yield f"ip -6 route append {address_text(prefix)}/{bits} via fe80::1 dev {spec.port.ifname} proto static"
+        case ops.AddBlackhole(_, prefix, bits):
+            metric = LAST_RESORT_METRIC
+            yield f"ip -6 route add blackhole {address_text(prefix)}/{bits} dev lo proto static metric {metric}"
         case ops.AddSidRoute(_, prefix):
             flavour = "encap seg6local action End flavors next-csid lblen 32 nflen 16"
             yield f"ip -6 route add local {prefix_text(prefix)} {flavour} dev lo proto static"
@@ -121,9 +134,12 @@ def run(net: StockMininet, node: str, operation: ops.Operation) -> None:
 def state_of(sock: NetlinkSocket) -> dict[str, list[Any]]:
     """What forwards and shapes in one namespace, without interface indexes."""
     classes = [item for ifindex in {q.ifindex for q in tables.qdiscs(sock)} for item in tables.classes(sock, ifindex)]
-    routes = [route for route in tables.routes(sock) if route.prefix_bits == 48]
+    # uSIDs are in fc00::/8, hosts in fd00::/8; the rest is what the kernel makes for itself.
+    routes = [route for route in tables.routes(sock) if route.prefix[:1] in (b"\xfc", b"\xfd")]
     return {
-        "routes": sorted((r.table, r.prefix, r.kind, r.gateway, r.flavour) for r in routes),
+        "routes": sorted(
+            (r.table, r.prefix, r.prefix_bits, r.kind, r.gateway, r.flavour, len(r.ports)) for r in routes
+        ),
         "neighbours": sorted((n.address, n.mac) for n in tables.neighbours(sock)),
         "qdiscs": sorted(
             (q.handle, q.parent, q.kind, b"" if q.kind == "htb" else q.options) for q in tables.qdiscs(sock)

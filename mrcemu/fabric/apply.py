@@ -94,7 +94,7 @@ def _make_namespaces(planned: Plan, nodes: Nodes, report: Progress) -> None:
     """Namespaces and their settings, a socket opened inside each while we are there anyway."""
     with namespaces.returning_home():
         for number, (node, name) in enumerate(planned.namespaces.items(), 1):
-            settings = [(sysctl.key, sysctl.value) for sysctl in planned.namespace_sysctls(node)]
+            settings = [(sysctl.key, sysctl.value, sysctl.optional) for sysctl in planned.namespace_sysctls(node)]
             namespaces.create_and_enter(name, settings)
             nodes.add(node, NetlinkSocket())
             report(number, len(planned.namespaces), "namespaces")

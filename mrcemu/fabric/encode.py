@@ -15,6 +15,7 @@ from typing import Any
 
 from mrcemu.fabric import ops
 from mrcemu.fabric.netlink import (
+    NLM_F_APPEND,
     NLM_F_CREATE,
     NLM_F_EXCL,
     NLM_F_REPLACE,
@@ -34,8 +35,10 @@ IFLA_NUM_TX_QUEUES, IFLA_NUM_RX_QUEUES = 31, 32
 IFLA_INFO_KIND, IFLA_INFO_DATA, VETH_INFO_PEER = 1, 2, 1
 RTEXT_FILTER_SKIP_STATS = 8
 NDA_DST, NDA_LLADDR, NUD_PERMANENT = 1, 2, 0x80
-RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_ENCAP_TYPE, RTA_ENCAP = 1, 4, 5, 21, 22
-RT_TABLE_MAIN, RT_TABLE_LOCAL, RTPROT_STATIC, RTN_UNICAST, RTN_LOCAL = 254, 255, 4, 1, 2
+RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PRIORITY, RTA_MULTIPATH, RTA_ENCAP_TYPE, RTA_ENCAP = 1, 4, 5, 6, 9, 21, 22
+RT_TABLE_MAIN, RT_TABLE_LOCAL, RTPROT_STATIC, RTN_UNICAST, RTN_LOCAL, RTN_BLACKHOLE = 254, 255, 4, 1, 2, 6
+# Behind every route through a port: the kernel gives those 1,024 (IP6_RT_PRIO_USER).
+LAST_RESORT_METRIC = 4096
 LWTUNNEL_ENCAP_SEG6_LOCAL = 7
 SEG6_LOCAL_ACTION, SEG6_LOCAL_FLAVORS, SEG6_LOCAL_ACTION_END = 1, 11, 1
 FLV_OPERATION, FLV_LCBLOCK_BITS, FLV_LCNODE_FN_BITS, FLV_OP_NEXT_CSID = 1, 2, 3, 4
@@ -92,13 +95,34 @@ def _neighbour(operation: ops.AddNeighbour, restore: bool) -> bytes:
     return message(RTM_NEWNEIGH, _add_flags(restore), body)
 
 
-def _rtmsg(table: int, kind: int) -> bytes:
-    return _RTMSG.pack(socket.AF_INET6, USID_PREFIX_BITS, 0, 0, table, RTPROT_STATIC, 0, kind, 0)
+def _rtmsg(table: int, kind: int, prefix_bits: int = USID_PREFIX_BITS) -> bytes:
+    return _RTMSG.pack(socket.AF_INET6, prefix_bits, 0, 0, table, RTPROT_STATIC, 0, kind, 0)
+
+
+def _through(port: ops.PortSpec, prefix: bytes, prefix_bits: int) -> bytes:
+    body = _rtmsg(RT_TABLE_MAIN, RTN_UNICAST, prefix_bits) + attr(RTA_DST, prefix)
+    return body + attr(RTA_GATEWAY, PEER_ADDRESS) + attr_u32(RTA_OIF, port.ifindex)
 
 
 def _route(operation: ops.AddRoute, restore: bool) -> bytes:
-    body = _rtmsg(RT_TABLE_MAIN, RTN_UNICAST) + attr(RTA_DST, operation.prefix)
-    body += attr(RTA_GATEWAY, PEER_ADDRESS) + attr_u32(RTA_OIF, operation.port.ifindex)
+    body = _through(operation.port, operation.prefix, USID_PREFIX_BITS)
+    return message(RTM_NEWROUTE, _add_flags(restore), body)
+
+
+def _host_route(operation: ops.AddHostRoute, restore: bool) -> bytes:
+    body = _through(operation.port, operation.prefix, operation.prefix_bits)
+    return message(RTM_NEWROUTE, _add_flags(restore), body)
+
+
+def _nexthop(operation: ops.AddNexthop, _restore: bool) -> bytes:
+    """Without EXCL or REPLACE the kernel adds a port to those of the same prefix; one it has is EEXIST."""
+    body = _through(operation.port, operation.prefix, operation.prefix_bits)
+    return message(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_APPEND, body)
+
+
+def _blackhole(operation: ops.AddBlackhole, restore: bool) -> bytes:
+    body = _rtmsg(RT_TABLE_MAIN, RTN_BLACKHOLE, operation.prefix_bits) + attr(RTA_DST, operation.prefix)
+    body += attr_u32(RTA_PRIORITY, LAST_RESORT_METRIC) + attr_u32(RTA_OIF, LOOPBACK_IFINDEX)
     return message(RTM_NEWROUTE, _add_flags(restore), body)
 
 
@@ -146,6 +170,9 @@ def _encode_one(operation: ops.Operation, restore: bool) -> bytes:
 _ADDING: dict[type, Callable[[Any, bool], bytes]] = {
     ops.AddNeighbour: _neighbour,
     ops.AddRoute: _route,
+    ops.AddHostRoute: _host_route,
+    ops.AddNexthop: _nexthop,
+    ops.AddBlackhole: _blackhole,
     ops.AddSidRoute: _sid_route,
 }
 _PLAIN: dict[type, Callable[[Any], bytes]] = {

@@ -77,8 +77,11 @@ def release_directory() -> None:
     _libc.umount2(str(NETNS_DIR).encode(), 0)
 
 
-def create_and_enter(namespace: str, sysctls: Iterable[tuple[str, str]]) -> None:
-    """Make a named namespace and stay in it: call within `returning_home`. FileExistsError if the name is taken."""
+def create_and_enter(namespace: str, sysctls: Iterable[tuple[str, str, bool]]) -> None:
+    """Make a named namespace and stay in it: call within `returning_home`. FileExistsError if the name is taken.
+
+    `sysctls` are (key below /proc/sys, value, whether a kernel without it will do).
+    """
     target = path_of(namespace)
     os.close(os.open(target, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444))
     try:
@@ -86,8 +89,9 @@ def create_and_enter(namespace: str, sysctls: Iterable[tuple[str, str]]) -> None
         _mount("/proc/thread-self/ns/net", target, MS_BIND)
     except OSError as error:
         raise _unfit(error) from error
-    for key, value in sysctls:
-        write_sysctl(key, value)
+    for key, value, optional in sysctls:
+        if not optional or os.path.exists(f"/proc/sys/{key}"):
+            write_sysctl(key, value)
 
 
 def enter_anonymous() -> None:

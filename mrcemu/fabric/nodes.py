@@ -5,6 +5,7 @@ Owns the sockets and turns the kernel's refusals into errors that name the opera
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Sequence
 
 from mrcemu.errors import UnfitEnvironmentError
@@ -33,9 +34,15 @@ class Nodes:
         self._sockets.clear()
 
     def run(self, node: str, operations: Sequence[ops.Operation], restore: bool = False) -> None:
-        """Do operations inside one node's namespace; UnfitEnvironmentError names the first that is refused."""
+        """Do operations inside one node's namespace; UnfitEnvironmentError names the first that is refused.
+
+        With `restore` it is no refusal that something is there already.
+        """
         messages, owners = encode.encode_all(operations, restore)
-        raise_first(self._sockets[node].run(messages), owners)
+        failures = self._sockets[node].run(messages)
+        if restore:
+            failures = [failure for failure in failures if failure.errno != errno.EEXIST]
+        raise_first(failures, owners)
 
 
 def raise_first(failures: Sequence[Failure], owners: Sequence[ops.Operation]) -> None:

@@ -49,6 +49,7 @@ class Sysctl:
     node: str
     key: str
     value: str
+    optional: bool = False  # a kernel that does not have it is good enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,33 @@ class AddRoute:
 
 
 @dataclass(frozen=True, slots=True)
+class AddHostRoute:
+    """A prefix of host addresses (16 bytes, and its length in bits) through a port's neighbour fe80::1."""
+
+    port: PortSpec
+    prefix: bytes
+    prefix_bits: int
+
+
+@dataclass(frozen=True, slots=True)
+class AddNexthop:
+    """One more port over which the kernel spreads a prefix by its hash; the first makes the route."""
+
+    port: PortSpec
+    prefix: bytes
+    prefix_bits: int
+
+
+@dataclass(frozen=True, slots=True)
+class AddBlackhole:
+    """A prefix that a switch drops in silence when no better route to it is left."""
+
+    node: str
+    prefix: bytes
+    prefix_bits: int
+
+
+@dataclass(frozen=True, slots=True)
 class AddSidRoute:
     """A switch's own /48: seg6local End with NEXT-CSID, locator block 32 bits, node and function 16 bits."""
 
@@ -131,7 +159,7 @@ class SyncOperstate:
 
 Operation = (
     CreateNamespace | Sysctl | CreateVeth | LoopbackUp | AddQueue | LinkUp | LinkDown | AddNeighbour | AddRoute
-    | AddSidRoute | DeleteSidRoute | SyncOperstate
+    | AddHostRoute | AddNexthop | AddBlackhole | AddSidRoute | DeleteSidRoute | SyncOperstate
 )  # fmt: skip
 
 

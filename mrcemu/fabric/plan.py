@@ -14,6 +14,7 @@ from functools import cached_property
 from ipaddress import IPv6Network
 
 from mrcemu.errors import UsageError
+from mrcemu.fabric import hostroutes
 from mrcemu.fabric.ops import (
     AddNeighbour,
     AddQueue,
@@ -49,6 +50,7 @@ SWITCH_SYSCTLS = (
     ("net/ipv6/conf/default/accept_ra", "0"),
     ("net/ipv6/conf/default/addr_gen_mode", "1"),
     ("net/ipv6/conf/all/forwarding", "1"),
+    *hostroutes.NO_ICMP_SYSCTLS,
 )
 # Hosts speak through packet sockets only: no ICMP, no MLD, no neighbour discovery from the kernel.
 HOST_SYSCTLS = (
@@ -144,7 +146,9 @@ class Plan:
 
     def namespace_sysctls(self, node: str) -> tuple[Sysctl, ...]:
         settings = HOST_SYSCTLS if node.startswith("h") else SWITCH_SYSCTLS
-        return tuple(Sysctl(node, key, value) for key, value in settings)
+        switch = self.switches_by_name.get(node)
+        hashing = () if switch is None else hostroutes.hash_sysctls(switch)
+        return (*(Sysctl(node, key, value) for key, value in settings), *hashing)
 
     def sid_route(self, switch: str) -> AddSidRoute:
         """The switch's own uSID, which hangs on `lo` and so outlives every port."""
@@ -189,17 +193,20 @@ class Plan:
         yield LoopbackUp(node)
         if node in self.switches_by_name:
             yield self.sid_route(node)
+            yield from hostroutes.of_switch(self.topology, self.switches_by_name[node])
         for spec in self.ports_by_node[node]:
             yield AddQueue(spec, self.limits_of(spec))
             yield LinkUp(spec)
             yield from self._forwarding_ops(spec)
 
     def _forwarding_ops(self, spec: PortSpec) -> Iterator[Operation]:
-        """Neighbour and /48 of the uSID behind a switch port; a NIC port has neither."""
+        """Neighbour, /48 of the uSID and host addresses behind a switch port; a NIC port has none of them."""
         if spec.node.startswith("h"):
             return
+        switch = self.switches_by_name[spec.node]
         yield AddNeighbour(spec, self.peer(spec).mac)
-        yield AddRoute(spec, _far_prefix(self.topology, self.switches_by_name[spec.node], spec.port))
+        yield AddRoute(spec, _far_prefix(self.topology, switch, spec.port))
+        yield from hostroutes.of_port(self.topology, switch, spec)
 
 
 def plan(topology: Topology, fabric: str, ifindex_base: int) -> Plan:

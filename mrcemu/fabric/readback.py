@@ -17,6 +17,7 @@ from mrcemu.fabric.encode import (
     RTA_DST,
     RTA_ENCAP,
     RTA_GATEWAY,
+    RTA_MULTIPATH,
     RTA_OIF,
     SEG6_LOCAL_FLAVORS,
 )
@@ -25,10 +26,12 @@ from mrcemu.fabric.netlink import attributes, pick
 IFLA_STATS64, IFLA_OPERSTATE = 23, 16
 OPERSTATE_UP = 6
 TCA_STATS_BASIC, TCA_STATS_QUEUE = 1, 3
+RTNH_F_DEAD = 1
 
 _IFINFO = struct.Struct("=BxHiII")
 _NDMSG = struct.Struct("=BxxxiHBB")
 _RTMSG = struct.Struct("=8BI")
+_RTNEXTHOP = struct.Struct("=HBBi")
 _STATS64 = struct.Struct("=8Q")
 
 
@@ -49,7 +52,10 @@ class LinkState:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Route:
-    """One IPv6 route; `flavour` is the raw seg6local flavour, empty for a plain route."""
+    """One IPv6 route; `flavour` is the raw seg6local flavour, empty for a plain route.
+
+    `ports` are the interface indexes of a multipath route in ascending order, empty for a route with one.
+    """
 
     table: int
     prefix: bytes
@@ -58,6 +64,7 @@ class Route:
     ifindex: int
     gateway: bytes
     flavour: bytes
+    ports: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -122,7 +129,19 @@ def route(body: bytes) -> Route:
     flavour = attributes(found.get(RTA_ENCAP, b"")).get(SEG6_LOCAL_FLAVORS, b"")
     ifindex = struct.unpack("=I", found.get(RTA_OIF, b"\0\0\0\0"))[0]
     table, kind, bits = fields[4], fields[7], fields[1]
-    return Route(table, found.get(RTA_DST, b""), bits, kind, ifindex, found.get(RTA_GATEWAY, b""), flavour)
+    ports = _multipath_ports(found[RTA_MULTIPATH]) if RTA_MULTIPATH in found else ()
+    return Route(table, found.get(RTA_DST, b""), bits, kind, ifindex, found.get(RTA_GATEWAY, b""), flavour, ports)
+
+
+def _multipath_ports(raw: bytes) -> tuple[int, ...]:
+    """Interface indexes of an RTA_MULTIPATH; a nexthop that the kernel holds for dead is none."""
+    ports, offset = [], 0
+    while offset + _RTNEXTHOP.size <= len(raw):
+        length, flags, _, ifindex = _RTNEXTHOP.unpack_from(raw, offset)
+        if not flags & RTNH_F_DEAD:
+            ports.append(ifindex)
+        offset += max(_RTNEXTHOP.size, -(-length // 4) * 4)
+    return tuple(sorted(ports))
 
 
 def neighbour(body: bytes) -> Neighbour:

@@ -34,7 +34,7 @@ CONTROL_LEAF, DATA_LEAF = 0x100000, 0x200000
 DATA_SHARE_PERCENT = 1
 QUANTUM_BYTES = 9000
 # DSCP of control packets, trimmed packets and packets trimmed at the last hop. Source: docs/protocol.md.
-CONTROL_DSCPS = (46, 16, 18)
+CONTROL_DSCPS = (DEFAULT_DSCP.control, DEFAULT_DSCP.trimmed, DEFAULT_DSCP.trimmed_lasthop)
 
 TCMSG = struct.Struct("=BxHiIII")
 HTB_OPT = struct.Struct("=BBHhHI BBHhHI IIIII")

@@ -1,7 +1,8 @@
 """Reads a new fabric back and compares: a kernel that ignores what it does not know must not pass for one that obeys.
 
-Every switch's own SID (an old kernel installs a plain End without the NEXT-CSID flavour and says nothing), every
-queue's limits, and the HTB rates of one port a node. Refuses to mend: a difference is an `UnfitEnvironmentError`.
+Every switch's own SID (an old kernel installs a plain End without the NEXT-CSID flavour and says nothing), the ports
+every T0 spreads over, every queue's limits, and the HTB rates of one port a node. Refuses to mend: a difference is an
+`UnfitEnvironmentError`.
 """
 
 from __future__ import annotations
@@ -13,24 +14,40 @@ from mrcemu.fabric.netlink import attributes
 from mrcemu.fabric.nodes import Nodes
 from mrcemu.fabric.ops import PortSpec, QueueLimits
 from mrcemu.fabric.plan import Plan
+from mrcemu.fabric.readback import Route
+from mrcemu.topology.addressing import HOSTS_NETWORK
 
 
 def verify(planned: Plan, nodes: Nodes) -> None:
     """UnfitEnvironmentError names the first difference between a plan and what the kernel holds."""
     for switch in planned.switches_by_name:
-        _verify_sid(planned, nodes, switch)
+        routes = tables.routes(nodes[switch])
+        _verify_sid(planned, routes, switch)
+        _verify_spreading(planned, routes, switch)
     for node, specs in planned.ports_by_node.items():
         _verify_leaves(planned, nodes, node)
         _verify_rates(nodes, specs[0], planned.limits_of(specs[0]))
 
 
-def _verify_sid(planned: Plan, nodes: Nodes, switch: str) -> None:
+def _verify_sid(planned: Plan, routes: list[Route], switch: str) -> None:
     wanted = attributes(next_csid_flavour()[4:])
     prefix = planned.sid_route(switch).prefix
-    own = [route for route in tables.routes(nodes[switch]) if route.prefix == prefix]
+    own = [route for route in routes if route.prefix == prefix]
     if not own or attributes(own[0].flavour) != wanted:
         raise UnfitEnvironmentError(
             f"the kernel did not keep the NEXT-CSID flavour of the SID of {switch}", "use Linux 6.1 or later"
+        )
+
+
+def _verify_spreading(planned: Plan, routes: list[Route], switch: str) -> None:
+    """A T0's one route to all hosts beyond it must hold all of its uplinks."""
+    uplinks = sorted(spec.ifindex for spec in planned.ports_by_node[switch] if spec.port.ifname.startswith("up"))
+    prefix = HOSTS_NETWORK.network_address.packed
+    beyond = [route for route in routes if route.prefix == prefix and route.prefix_bits == HOSTS_NETWORK.prefixlen]
+    found = sorted(ifindex for route in beyond for ifindex in route.ports or (route.ifindex,))
+    if found != uplinks:
+        raise UnfitEnvironmentError(
+            f"the kernel spreads host traffic of {switch} over ports {found}, not {uplinks}", "use Linux 6.1 or later"
         )
 
 

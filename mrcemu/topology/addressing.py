@@ -14,16 +14,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from ipaddress import IPv6Address, IPv6Network
+from ipaddress import IPv6Address, IPv6Network, summarize_address_range
 
 from mrcemu.topology.model import SwitchId, Tier, Topology
 
 MAX_PLANES = 16
 MAX_INDEX = 1 << 10
 
-# Inner (host) addresses: a unique local prefix of ours, "MRC" in ASCII behind fd; no switch routes it, so that no ICMP
-# error can ever find its way back.
+# Inner (host) addresses: a unique local prefix of ours, "MRC" in ASCII behind fd. Switches route it for ECMP mode only.
 _HOST_PREFIX = 0xFD4D_5243_0000_0000_0000_0000_0000_0000
+HOSTS_NETWORK = IPv6Network((_HOST_PREFIX, 64))
 
 
 def usid(tier: Tier, plane: int, index: int) -> int:
@@ -67,6 +67,13 @@ def usid_prefix(topology: Topology, value: int) -> str:
 def host_address(host: int) -> IPv6Address:
     """The NIC's own address, the same on all planes: the inner source and destination of every packet."""
     return IPv6Address(_HOST_PREFIX | host + 1)
+
+
+def host_networks(topology: Topology, t0: int) -> tuple[IPv6Network, ...]:
+    """The fewest prefixes that hold exactly the addresses of the hosts on T0 number `t0`."""
+    first = t0 * topology.hosts_per_t0
+    last = first + topology.hosts_per_t0 - 1
+    return tuple(summarize_address_range(host_address(first), host_address(last)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import pytest
 
 from mrcemu.fabric import encode, ops, readback, tc
 from mrcemu.fabric.netlink import (
+    NLM_F_APPEND,
     NLM_F_CREATE,
     NLM_F_EXCL,
     NLM_F_REPLACE,
@@ -83,8 +84,44 @@ def test_a_neighbour_is_permanent():
     assert (found.ifindex, found.mac, found.state) == (0x1234, b"\x02MAC42", 0x80)
 
 
+def test_a_nexthop_joins_what_is_there_and_neither_replaces_nor_refuses_it():
+    for restore in (False, True):
+        [message] = encode.encode(ops.AddNexthop(SPEC, PREFIX, 64), restore)
+        assert header(message) == (24, 1 | NLM_F_CREATE | NLM_F_APPEND)
+        route = readback.route(message[16:])
+        assert (route.table, route.kind, route.prefix, route.prefix_bits, route.ifindex) == (254, 1, PREFIX, 64, 0x1234)
+
+
+def test_a_blackhole_is_the_last_resort_behind_every_route_of_its_prefix():
+    [message] = encode.encode(ops.AddBlackhole("p0-t0-0", PREFIX, 127))
+    route = readback.route(message[16:])
+    assert (route.table, route.kind, route.prefix_bits) == (254, 6, 127)
+    assert attributes(message, 16 + 12)[6] == struct.pack("=I", encode.LAST_RESORT_METRIC)
+
+
+def test_the_living_ports_of_a_multipath_route_are_read_in_order():
+    hops = b"".join(
+        struct.pack("=HBBi", 8 + 20, flags, 0, ifindex) + attr(5, bytes(16))
+        for ifindex, flags in ((9, 0), (7, 0), (8, 1))  # 1: RTNH_F_DEAD
+    )
+    route = readback.route(struct.pack("=8BI", 10, 64, 0, 0, 254, 4, 0, 1, 0) + attr(1, PREFIX) + attr(9, hops))
+    assert (route.ports, route.ifindex) == ((7, 9), 0)
+
+
+@pytest.mark.parametrize("raw", [b"", b"\x08\0", bytes(8), b"\x04\0\0\0\x07\0\0\0", b"\xff\xff\0\0\x07\0\0\0"])
+def test_a_malformed_multipath_route_neither_raises_nor_hangs(raw):
+    assert isinstance(readback.route(bytes(12) + attr(9, raw)).ports, tuple)
+
+
 @pytest.mark.parametrize(
-    "operation", [ops.AddNeighbour(SPEC, SPEC.mac), ops.AddRoute(SPEC, PREFIX), ops.AddSidRoute("p0-t0-0", PREFIX)]
+    "operation",
+    [
+        ops.AddNeighbour(SPEC, SPEC.mac),
+        ops.AddRoute(SPEC, PREFIX),
+        ops.AddSidRoute("p0-t0-0", PREFIX),
+        ops.AddHostRoute(SPEC, PREFIX, 128),
+        ops.AddBlackhole("p0-t0-0", PREFIX, 128),
+    ],
 )
 def test_building_refuses_what_exists_and_healing_replaces_it(operation):
     [building], [healing] = encode.encode(operation), encode.encode(operation, restore=True)

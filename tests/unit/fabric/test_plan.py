@@ -58,7 +58,7 @@ def test_a_port_is_shaped_before_it_is_up_and_up_before_it_has_routes(tiny):
     for name in tiny.ports:
         kinds = [type(op) for op in tiny.operations if getattr(op, "port", None) == tiny.ports[name]]
         assert kinds[:2] == [ops.AddQueue, ops.LinkUp]
-        assert set(kinds[2:]) <= {ops.AddNeighbour, ops.AddRoute}
+        assert set(kinds[2:]) <= {ops.AddNeighbour, ops.AddRoute, ops.AddHostRoute, ops.AddNexthop}
 
 
 def test_settings_are_made_before_any_port_exists(tiny):
