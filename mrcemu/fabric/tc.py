@@ -17,6 +17,7 @@ import struct
 
 from mrcemu.fabric.netlink import NLM_F_CREATE, NLM_F_EXCL, attr, attr_text, attr_u32, message
 from mrcemu.fabric.ops import QueueLimits
+from mrcemu.wire.opcodes import DEFAULT_DSCP
 
 RTM_NEWQDISC, RTM_GETQDISC, RTM_NEWTCLASS, RTM_GETTCLASS, RTM_NEWTFILTER = 36, 38, 40, 42, 44
 TCA_KIND, TCA_OPTIONS, TCA_STATS2, TCA_STAB = 1, 2, 7, 8
