@@ -1,8 +1,8 @@
 """Where the 32 bits of an entropy value travel in a packet.
 
 EV[15:0] is the inner UDP source port, EV[31:16] the low 16 bits of the inner IPv6 flow label, whose top four bits stay
-zero. Sources disagree on which half goes where; this order keeps the meaningful half when only the UDP port survives
-(ECMP and IPv4). Nobody else in the project places an EV.
+zero. In ECMP mode the flow label is 0 and the EV has 16 bits. Sources disagree on which half goes where; this order
+keeps the meaningful half when only the UDP port survives (ECMP and IPv4). Nobody else in the project places an EV.
 """
 
 from __future__ import annotations

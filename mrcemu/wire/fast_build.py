@@ -10,15 +10,15 @@ from struct import Struct
 from zlib import crc32
 
 from mrcemu.wire import layout
-from mrcemu.wire.ev import ev_to_fields
+from mrcemu.wire.ev import ev_to_ecmp_fields, ev_to_fields
 from mrcemu.wire.fast_ext import TIMESTAMP_TYPE
 from mrcemu.wire.icrc import masked_state
 from mrcemu.wire.layout import FLAG_ACKREQ, FLAG_RTX, FLAG_TS
 from mrcemu.wire.opcodes import DATA_OPCODES, DEFAULT_P_KEY, IMMEDIATE_OPCODES, ROCE_UDP_PORT, Ecn
 from mrcemu.wire.psn import PSN_MASK
 
-# A head is everything a packet shares with others of its kind: its first 107 bytes (to BTH byte 4) and the iCRC state
-# after them. A template sees a handful (opcodes x sizes of a message); random sizes must not let it grow for ever.
+# A head is everything a packet shares with others of its kind: its bytes up to BTH byte 4 (107, plain 67) and the iCRC
+# state after them. A template sees a handful (opcodes x sizes of a message); random sizes must not let it grow forever.
 _MAX_HEADS = 64
 _Head = tuple[bytes, int]
 
@@ -34,7 +34,8 @@ class FrameTemplate:
     """What all frames of one (path, EV, DSCP class) share; build one for each and keep it.
 
     MACs are 6 bytes, addresses 16, `ev` 32 bits, `dscp` 0 .. 63 and `ecn` 0 .. 3 for outer and inner header alike
-    (control packets pass `Ecn.NOT_ECT`: they are never marked). ValueError on wrong sizes.
+    (control packets pass `Ecn.NOT_ECT`: they are never marked). Without `outer_src` and `outer_dst` frames are plain
+    ones of ECMP mode (see `plain`), whose `ev` has 16 bits. ValueError on wrong sizes.
     """
 
     __slots__ = ("_dst", "_ethernet", "_heads", "_hop_limit", "_outer", "_ports", "_src", "_word", "ev")
@@ -44,8 +45,8 @@ class FrameTemplate:
         *,
         dst_mac: bytes,
         src_mac: bytes,
-        outer_src: bytes,
-        outer_dst: bytes,
+        outer_src: bytes | None = None,
+        outer_dst: bytes | None = None,
         inner_src: bytes,
         inner_dst: bytes,
         ev: int,
@@ -54,16 +55,19 @@ class FrameTemplate:
         udp_dport: int = ROCE_UDP_PORT,
         hop_limit: int = layout.HOP_LIMIT,
     ) -> None:
-        if {len(dst_mac), len(src_mac)} != {6} or {*map(len, (outer_src, outer_dst, inner_src, inner_dst))} != {16}:
+        if (outer_src is None) != (outer_dst is None):
+            raise ValueError("an outer header has two addresses")
+        outer = () if outer_src is None or outer_dst is None else (outer_src, outer_dst)
+        if {len(dst_mac), len(src_mac)} != {6} or {*map(len, (*outer, inner_src, inner_dst))} != {16}:
             raise ValueError("a MAC has 6 bytes, an IPv6 address 16")
-        flow_label, sport = ev_to_fields(ev)
+        flow_label, sport = ev_to_fields(ev) if outer else ev_to_ecmp_fields(ev)
         traffic_class = dscp << 2 | ecn
         if not 0 <= traffic_class <= 0xFF:
             raise ValueError(f"DSCP is 0 .. 63 and ECN 0 .. 3, found {dscp} and {ecn}")
         self.ev = ev
         self._ethernet = dst_mac + src_mac + layout.ETHERTYPE_IPV6.to_bytes(2, "big")
         self._word = 6 << 28 | traffic_class << 20 | flow_label
-        self._outer = outer_src, outer_dst
+        self._outer = outer
         self._src, self._dst = inner_src, inner_dst
         self._ports = sport, udp_dport
         self._hop_limit = hop_limit
@@ -76,8 +80,10 @@ class FrameTemplate:
         # Outer and inner start with the same word: the flow label of the outer repeats the EV's upper half.
         inner = _IPV6.pack(self._word, udp_bytes, layout.NEXT_HEADER_UDP, self._hop_limit, self._src, self._dst)
         inner += _UDP.pack(*self._ports, udp_bytes, 0) + _BTH_HEAD.pack(opcode, pad << 4, DEFAULT_P_KEY, 0)
-        outer_bytes = layout.IPV6_BYTES + udp_bytes
-        outer = _IPV6.pack(self._word, outer_bytes, layout.NEXT_HEADER_IPV6, self._hop_limit, *self._outer)
+        outer = b""
+        if self._outer:
+            outer_bytes = layout.IPV6_BYTES + udp_bytes
+            outer = _IPV6.pack(self._word, outer_bytes, layout.NEXT_HEADER_IPV6, self._hop_limit, *self._outer)
         if len(self._heads) >= _MAX_HEADS:
             self._heads.clear()
         head = self._heads[key] = self._ethernet + outer + inner, masked_state(inner)

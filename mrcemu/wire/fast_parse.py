@@ -6,7 +6,8 @@ frame that starts alike needs its rest checked only, and that is the iCRC, which
 linear, so of all frames with the same first 107 bytes and the same length exactly the intact ones have the same plain
 CRC-32 from first to last byte. Whatever does not pass the shortcut climbs the ladder.
 
-Refuses frames with a segment routing header and frames without an outer IPv6 header. `FrameParser.parse` never raises,
+Plain frames of ECMP mode get an outer header first (`plain`); they are told apart only where the shortcut has failed,
+so the others pay nothing for them. Refuses frames with a segment routing header. `FrameParser.parse` never raises,
 whatever the bytes. Use through `fast`.
 """
 
@@ -31,6 +32,7 @@ from mrcemu.wire.opcodes import (
     DscpMap,
     Ecn,
 )
+from mrcemu.wire.plain import IS_PLAIN, NEXT_HEADER_OFFSET, encapsulated
 from mrcemu.wire.psn import PSN_MASK
 
 _HEAD_BYTES = layout.INNER_OFFSET + MASKED_BYTES
@@ -43,7 +45,8 @@ class Received:
     opcode       a known one                   dest_qpn  24 bits            psn24    24 bits; `psn.expand` it
     ackreq, rtx  BTH flags                     ev        32 bits            src      inner source address, 16 bytes
     dscp         outer, as it arrived          ecn_ce    outer ECN is CE    trimmed  UNTRIMMED, TRIMMED, TRIMMED_LASTHOP
-    frame        the bytes; extension headers start at EXT_OFFSET and are read by the `*_fields` functions
+    frame        the bytes, of a plain frame as `plain.encapsulated` makes them; extension headers start at EXT_OFFSET
+                 and are read by the `*_fields` functions
     payload_offset, payload_end   frame[payload_offset:payload_end] is the payload. In a trimmed data frame the same two
                                   numbers describe the original frame, and the payload is not there
     nominal_bytes                 UDP length + 40 of the original packet: the size congestion control counts
@@ -119,6 +122,8 @@ class FrameParser:
             or (known[1] is not None and crc32(frame) != known[1])
             or frame[_FLAGS] & FLAG_TS != known[2]
         ):
+            if frame[NEXT_HEADER_OFFSET : NEXT_HEADER_OFFSET + 1] == IS_PLAIN:
+                return self.parse(encapsulated(frame))  # once: that one is not plain
             known = self._climb(frame)
             if known is None:
                 return None

@@ -1,8 +1,8 @@
 """Bytes to meaning and back for a whole frame: for decoding, tests and anything that is not in a hurry.
 
 Owns the order in which a frame is checked and the words for what is wrong with it; `fast.FrameParser` refuses the same
-frames for the same reasons. Unlike it, this module also reads frames with a segment routing header and decapsulated
-ones (no outer header). Refuses VLAN tags, extension headers inside, and IPv4. The record is in `packet`.
+frames for the same reasons. Unlike it, this module also reads frames with a segment routing header. Refuses VLAN tags,
+extension headers inside, and IPv4. The record is in `packet`.
 """
 
 from __future__ import annotations
@@ -83,14 +83,14 @@ def _trim_state(carrier: Ipv6, bth: Bth, dscp: DscpMap) -> int:
     return states.get(carrier.dscp, UNTRIMMED) if bth.opcode in DATA_OPCODES else UNTRIMMED
 
 
-def _check_ends(frame: bytes, carrier_end: int, inner_end: int, inner: Ipv6, udp: Udp, trimmed: int) -> None:
+def _check_ends(frame: bytes, carrier_end: int, inner_end: int, inner_bytes: int, udp: Udp, trimmed: int) -> None:
     """The lengths of frame, outer, inner and UDP against each other."""
     if len(frame) < carrier_end:
         _bad("truncated", f"{carrier_end} bytes announced, {len(frame)} there")
-    if inner.payload_bytes % 4:
-        _bad("bad_pad", f"inner payload of {inner.payload_bytes} bytes is no multiple of 4")
-    if len(frame) != carrier_end or udp.length_bytes != inner.payload_bytes:
-        _bad("bad_length", f"frame {len(frame)}/{carrier_end}, UDP {udp.length_bytes}/{inner.payload_bytes}")
+    if inner_bytes % 4:
+        _bad("bad_pad", f"inner payload of {inner_bytes} bytes is no multiple of 4")
+    if len(frame) != carrier_end or udp.length_bytes != inner_bytes:
+        _bad("bad_length", f"frame {len(frame)}/{carrier_end}, UDP {udp.length_bytes}/{inner_bytes}")
     if carrier_end > inner_end or (carrier_end < inner_end and not trimmed):
         _bad("bad_length", f"outer ends at {carrier_end}, inner at {inner_end}")
 
@@ -118,8 +118,10 @@ def parse_frame(
     _check_bth(bth)
     carrier = outer or inner
     trimmed = _trim_state(carrier, bth, dscp)
-    inner_end = offset + Ipv6.SIZE + inner.payload_bytes
-    _check_ends(frame, layout.INNER_OFFSET + carrier.payload_bytes, inner_end, inner, udp, trimmed)
+    # Without an outer header switches cut the only length there is; UDP's still says how long the packet was.
+    inner_bytes = udp.length_bytes if outer is None else inner.payload_bytes
+    inner_end = offset + Ipv6.SIZE + inner_bytes
+    _check_ends(frame, layout.INNER_OFFSET + carrier.payload_bytes, inner_end, inner_bytes, udp, trimmed)
 
     ext_offset = offset + Ipv6.SIZE + Udp.SIZE + Bth.SIZE
     start = ext_offset + layout.extension_bytes(bth.opcode, bth.ts)

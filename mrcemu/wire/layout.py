@@ -7,9 +7,10 @@
     102 BTH 12
     114 extension headers, then payload, 0 to 3 bytes of pad, iCRC 4
 
-No segment routing header: six uSIDs fit in the destination. A frame with one is read by `frame`, not by `fast`.
-Congestion marks and the trimmed class live in the *outer* traffic class, the only one switches touch; the receiving NIC
-reads them there before it decapsulates, and the inner traffic class stays as sent.
+This is the form of SRv6 mode; `plain` has that of ECMP mode. No segment routing header: six uSIDs fit in the
+destination. A frame with one is read by `frame`, not by `fast`. Congestion marks and the trimmed class live in the
+*outer* traffic class, the only one switches touch; the receiving NIC reads them there before it decapsulates, and the
+inner traffic class stays as sent.
 """
 
 from __future__ import annotations

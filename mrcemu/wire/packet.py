@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from mrcemu.wire.ethernet import Ethernet
-from mrcemu.wire.ev import ev_from_fields
+from mrcemu.wire.ev import ev_from_ecmp_fields, ev_from_fields
 from mrcemu.wire.headers import Aeth, Bth, Eeth, Erth, ImmDt, Meth, Neth, Peth, Reth, Seth, Tseth
 from mrcemu.wire.ipv6 import Ipv6, Udp
 from mrcemu.wire.opcodes import IMMEDIATE_OPCODES, UNTRIMMED
@@ -48,9 +48,9 @@ Extension = Request | Seth | Neth | Peth | Erth | Eeth | Aeth
 class Packet:
     """What a frame says.
 
-    `outer` is None in a decapsulated frame. `payload` is what the frame holds; in a trimmed packet that is a rest of
-    `original_payload_bytes`, often nothing. `icrc_ok` is None where there is no iCRC to check (trimmed). Lengths inside
-    the headers are kept as they are: `sized` computes them.
+    `outer` is None in a frame of ECMP mode (or a decapsulated one). `payload` is what the frame holds; in a trimmed
+    packet that is a rest of `original_payload_bytes`, often nothing. `icrc_ok` is None where there is no iCRC to check
+    (trimmed). Lengths inside the headers are kept as they are: `sized` computes them.
     """
 
     ethernet: Ethernet
@@ -67,7 +67,9 @@ class Packet:
 
     @property
     def ev(self) -> int:
-        """The 32-bit entropy value the packet rides on."""
+        """The entropy value the packet rides on: 32 bits, without an outer header the 16 of the UDP source port."""
+        if self.outer is None:
+            return ev_from_ecmp_fields(self.udp.source_port)
         return ev_from_fields(self.inner.flow_label, self.udp.source_port)
 
     @property
@@ -77,5 +79,5 @@ class Packet:
 
     @property
     def usids(self) -> tuple[int, ...]:
-        """The uSIDs still to visit; none in a decapsulated frame."""
+        """The uSIDs still to visit; none without an outer header."""
         return usids(self.outer.destination) if self.outer else ()

@@ -1,9 +1,10 @@
-"""Scapy layers for MRC: `import mrcemu.wire.scapy_layers` makes `Ether(frame)` decode a whole SRv6 MRC frame.
+"""Scapy layers for MRC: `import mrcemu.wire.scapy_layers` makes `Ether(frame)` decode a whole MRC frame.
 
 Written from the bit tables in scapy's own fields, apart from `headers`, so that each is a second opinion on the other.
 Owns decoding by hand and building odd packets; refuses speed. Scapy is a development dependency: nothing else in the
 package imports this module or scapy. Layers: Ether / IPv6 / IPv6 / UDP / MrcBth / extension headers / payload, with pad
-and iCRC at the end. Loading `scapy.contrib.roce` afterwards takes port 4791 away; `bind()` takes it back.
+and iCRC at the end; only one IPv6 in ECMP mode. Loading `scapy.contrib.roce` afterwards takes port 4791 away; `bind()`
+takes it back.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     trimmable CE WRITE_MIDDLE qp 77 psn 5 ev 0x00000031 via 4400>8403>4401>c401, 4096 B, msn 1, va 0x1000, ackreq
     control SACK qp 64 psn 100 ev 0x00000010 via 8401>4400>c400, cack 100, ack +3, base +1, bitmap 0x76, echo 0x00000031
 
-Owns words, no meaning. `via` lists the uSIDs still to visit.
+Owns words, no meaning. `via` lists the uSIDs still to visit; "hash" is a frame of ECMP mode, whose switches choose.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _carrier_class(packet: Packet, dscp: DscpMap) -> str:
 def summary(packet: Packet, dscp: DscpMap = DEFAULT_DSCP) -> str:
     """One line for people, in the form shown at the top of this module; `dscp` gives the class names."""
     bth = packet.bth
-    via = ">".join(f"{usid:04x}" for usid in packet.usids) or "none"
+    via = ">".join(f"{usid:04x}" for usid in packet.usids) or ("none" if packet.outer else "hash")
     start = f"{_carrier_class(packet, dscp)} {_name(bth.opcode, Opcode)} qp {bth.dest_qpn} psn {bth.psn}"
     details = _payload(packet) + _DETAILS[type(packet.ext)](packet.ext) + _flags(packet)
     return ", ".join([f"{start} ev {packet.ev:#010x} via {via}", *details])

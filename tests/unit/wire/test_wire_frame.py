@@ -34,15 +34,13 @@ def test_a_frame_cut_anywhere_is_truncated(packet: Packet, cut: int) -> None:
     assert reason_of(frame[:-cut]) == "truncated"
 
 
-def test_a_decapsulated_frame_is_read_and_the_hot_path_refuses_it() -> None:
-    frame = data_frame(bytes(64))
+def test_a_frame_without_an_outer_header_is_read_and_says_that_switches_choose_its_way() -> None:
+    frame = data_frame(bytes(64), ev=0xC010)
     bare = frame[:14] + frame[54:]
     packet, whole = parse_frame(bare), parse_frame(frame)
     assert packet == replace(whole, outer=None)
-    assert packet.usids == ()
-    parser = fast.FrameParser(DST)
-    assert parser.parse(bare) is None
-    assert parser.drops == {"not_srv6": 1}
+    assert (packet.usids, packet.ev) == ((), 0xC010)
+    assert "ev 0x0000c010 via hash" in summary(packet)
 
 
 def test_a_wrong_icrc_is_an_error_or_a_remark_as_asked() -> None:
