@@ -47,6 +47,10 @@ class HostPlace:
         }
 
 
+def _ignore(_event: Mapping[str, Any]) -> None:
+    """Nobody watches."""
+
+
 class EndpointError(MrcEmuError):
     """A worker refused a request or died."""
 
@@ -54,7 +58,7 @@ class EndpointError(MrcEmuError):
 class _WorkerProcess:
     """One worker: its process, its channel, the requests without an answer yet."""
 
-    def __init__(self, on_event: EventSink) -> None:
+    def __init__(self, on_event: EventSink = _ignore) -> None:
         ours, theirs = socket.socketpair()
         self._on_event = on_event
         self._socket = ours
@@ -152,7 +156,7 @@ class EndpointGroup:
         self.base_rtt_ns = 0
         self._watch_level = 0
         self._settled = asyncio.Event()
-        self.on_event: EventSink = lambda event: None
+        self.on_event: EventSink = _ignore
 
     @property
     def hosts(self) -> list[int]:
