@@ -15,6 +15,9 @@ from mrcemu.wire.opcodes import DscpMap
 # MPR and window edges are counted in units of 128 PSNs (mrc.h).
 MPR_UNIT_PSNS = 128
 MAX_MPR_UNITS = 255  # 8 bits in a SACK
+# Nominal bytes of a data packet beside payload and padding: UDP 8 + BTH 12 + METH 4 + TSETH 4 + RETH 16 + iCRC 4, plus
+# the 40 that UEC adds (protocol sources 6.1 "nominal packet = UDP length + 40").
+NOMINAL_OVERHEAD_BYTES = 88
 # The local ACK timer is 1.024 us x 2^code, code 0 .. 24 (mrc.h).
 TIMEOUT_UNIT_NS = 1024
 MAX_TIMEOUT_CODE = 24
@@ -58,6 +61,7 @@ class TransportConfig:
     probe_successes: int = 3  # clean replies in a row that bring an EV back
     max_hold_down_rto: int = 16  # a flapping EV's hold-down doubles up to this many RTOs
     reshuffle_turns: int = 16  # rotations of a plane's EVs before their order is shuffled again
+    trimmable: bool = True  # data asks switches to trim it; off: DSCP no_trim
     trim_nack: bool = True  # the responder answers trimmed packets with a NACK
     udp_port: int = 4791
     dscp: DscpMap = field(default_factory=DscpMap)
@@ -92,5 +96,6 @@ def for_topology(topology: Topology, hops: int = timing.CROSS_T1_HOPS) -> Transp
         max_guard_ns=base_rtt_ns + worst_queue_ns,
         timestamp_unit_ns=TIMESTAMP_UNIT_NS * topology.scale,
         mtu_bytes=topology.mtu_bytes,
+        trimmable=topology.trimming.enabled,
         timeout_code=timeout_code_for(base_rtt_ns),
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from mrcemu.protocol import events
 from mrcemu.protocol.config import TransportConfig
 from mrcemu.protocol.framing import Framer, NicIdentity
-from mrcemu.protocol.port_status import PortStatus
+from mrcemu.protocol.port_status import REPEATS, PortStatus
 from mrcemu.topology.addressing import MAX_INDEX, all_paths, host_address, path_for_ev
 from mrcemu.topology.model import Topology
 from mrcemu.wire import fast
@@ -32,6 +32,13 @@ class _Asked:
     ev: int
     sent_ns: int
     deadline_ns: int
+
+
+@dataclass(slots=True)
+class _Announcement:
+    request_id: int
+    sent_ns: int
+    left: int
 
 
 class EndpointOps:
@@ -56,19 +63,38 @@ class EndpointOps:
         self._framers: dict[bytes, Framer] = {}
         self._queue: list[Outgoing] = []
         self._asked: dict[int, _Asked] = {}
+        self._announcements: dict[bytes, _Announcement] = {}  # updates still to be repeated, by peer
         self._next_id = 0
         self._answer_turn = 0
         self.dropped = 0
 
     # -- requests of ours -----------------------------------------------------------------------------------------
 
-    def announce(self, peers: Iterable[bytes]) -> None:
-        """Tell peers which local ports are up: one copy on each plane usable at both ends."""
-        request_id, ext = self._ports.update()
+    def announce(self, peers: Iterable[bytes], now_ns: int) -> None:
+        """Tell peers which local ports are up: one copy on each plane usable at both ends, repeated a few times."""
+        request_id = self._ports.next_id()
         for peer in sorted(peers):
-            for plane in range(self._topology.planes):
-                if self._ports.usable(peer) >> plane & 1:
-                    self._send(peer, plane, Opcode.ENDPOINT_REQUEST, request_id, ext)
+            self._announcements[peer] = _Announcement(request_id, now_ns, REPEATS)
+            self._send_update(peer, request_id, now_ns)
+
+    def _send_update(self, peer: bytes, request_id: int, now_ns: int) -> None:
+        ext = self._ports.update(self._timestamp(now_ns))
+        for plane in range(self._topology.planes):
+            if self._ports.usable(peer) >> plane & 1:
+                self._send(peer, plane, Opcode.ENDPOINT_REQUEST, request_id, ext)
+
+    def _repeat_updates(self, now_ns: int) -> None:
+        for peer, announcement in list(self._announcements.items()):
+            if announcement.sent_ns + self._config.rto_ns > now_ns:
+                continue
+            self._send_update(peer, announcement.request_id, now_ns)
+            announcement.sent_ns = now_ns
+            announcement.left -= 1
+            if announcement.left == 0:
+                del self._announcements[peer]
+
+    def _timestamp(self, now_ns: int) -> int:
+        return now_ns // self._config.timestamp_unit_ns & 0xFFFF
 
     def probe_peer(self, peer: bytes, ev: int, now_ns: int, timeout_ns: int) -> int:
         """Ask a peer to answer along one EV; the id that its `EvProbed` event will carry. ValueError: no such path."""
@@ -82,7 +108,7 @@ class EndpointOps:
     def _ask(self, peer: bytes, plane: int, destination: bytes, ev: int, now_ns: int, timeout_ns: int) -> int:
         self._next_id = (self._next_id + 1) & ID_MASK
         self._asked[self._next_id] = _Asked(peer, ev, now_ns, now_ns + timeout_ns)
-        ext = fast.pack_erth(EndpointOp.EV_PROBE, self._ports.local_mask << 1, 0)
+        ext = fast.pack_erth(EndpointOp.EV_PROBE, self._ports.local_mask << 1, self._timestamp(now_ns))
         template = self._framer(peer).make(plane, destination, ev, self._config.dscp.control, Ecn.NOT_ECT)
         frame = fast.build_control(template, Opcode.ENDPOINT_REQUEST, ENDPOINT_QPN, self._next_id, ext)
         self._queue.append((plane, frame, True))
@@ -129,7 +155,7 @@ class EndpointOps:
     def _framer(self, peer: bytes) -> Framer:
         framer = self._framers.get(peer)
         if framer is None:
-            framer = Framer(self._identity, peer, self._config.dscp, self._config.udp_port)
+            framer = Framer(self._identity, peer, self._config)
             self._framers[peer] = framer
         return framer
 
@@ -150,11 +176,14 @@ class EndpointOps:
             self._queue.clear()
 
     def next_timer_ns(self) -> int | None:
-        """When an answer is overdue."""
-        return min((asked.deadline_ns for asked in self._asked.values()), default=None)
+        """When an answer is overdue, or an update is to be repeated."""
+        times = [asked.deadline_ns for asked in self._asked.values()]
+        times.extend(item.sent_ns + self._config.rto_ns for item in self._announcements.values())
+        return min(times, default=None)
 
     def handle_timer(self, now_ns: int) -> None:
-        """Give up on overdue answers: an `EvProbed` event without RTT."""
+        """Repeat updates; give up on overdue answers: an `EvProbed` event without RTT."""
+        self._repeat_updates(now_ns)
         for request_id in [key for key, asked in self._asked.items() if asked.deadline_ns <= now_ns]:
             asked = self._asked.pop(request_id)
             self._event(events.EvProbed(now_ns, 0, asked.ev, None, request_id))

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mrcemu.protocol.config import TransportConfig
 from mrcemu.protocol.ev import EvEntry
 from mrcemu.wire.fast import FrameTemplate
-from mrcemu.wire.opcodes import DscpMap, Ecn
+from mrcemu.wire.opcodes import Ecn
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +26,16 @@ class NicIdentity:
 class Framer:
     """Templates towards one peer address."""
 
-    __slots__ = ("_dscp", "_identity", "_peer_address", "_udp_port")
+    __slots__ = ("_control_dscp", "_data_dscp", "_identity", "_peer_address", "_retx_dscp", "_udp_port")
 
-    def __init__(self, identity: NicIdentity, peer_address: bytes, dscp: DscpMap, udp_port: int) -> None:
+    def __init__(self, identity: NicIdentity, peer_address: bytes, config: TransportConfig) -> None:
         self._identity = identity
         self._peer_address = peer_address
-        self._dscp = dscp
-        self._udp_port = udp_port
+        dscp = config.dscp
+        self._control_dscp = dscp.control
+        self._data_dscp = dscp.trimmable if config.trimmable else dscp.no_trim
+        self._retx_dscp = dscp.trimmable_retx if config.trimmable else dscp.no_trim
+        self._udp_port = config.udp_port
 
     def make(self, plane: int, destination: bytes, ev: int, dscp: int, ecn: int) -> FrameTemplate:
         """A template over any SRv6 destination."""
@@ -55,18 +59,18 @@ class Framer:
         """First transmissions and probes."""
         template = entry.data_template
         if template is None:
-            template = entry.data_template = self._for_entry(entry, self._dscp.trimmable, Ecn.ECT0)
+            template = entry.data_template = self._for_entry(entry, self._data_dscp, Ecn.ECT0)
         return template
 
     def retransmission(self, entry: EvEntry) -> FrameTemplate:
         template = entry.retx_template
         if template is None:
-            template = entry.retx_template = self._for_entry(entry, self._dscp.trimmable_retx, Ecn.ECT0)
+            template = entry.retx_template = self._for_entry(entry, self._retx_dscp, Ecn.ECT0)
         return template
 
     def control(self, entry: EvEntry) -> FrameTemplate:
         """SACK, NACK, Transport ACK, endpoint responses: never marked, never trimmed."""
         template = entry.control_template
         if template is None:
-            template = entry.control_template = self._for_entry(entry, self._dscp.control, Ecn.NOT_ECT)
+            template = entry.control_template = self._for_entry(entry, self._control_dscp, Ecn.NOT_ECT)
         return template

@@ -67,17 +67,21 @@ class Nic:
 
     # -- set-up ---------------------------------------------------------------------------------------------------
 
-    def create_qp(self, setup: QpSetup) -> Qp:
-        """Create one QP, ready to send and receive; QpError if its number is reserved or taken."""
+    def create_qp(self, setup: QpSetup, now_ns: int = 0) -> Qp:
+        """Create one QP, ready to send and receive; QpError if its number is reserved or taken.
+
+        A peer is told at once of local ports that are down already.
+        """
         if setup.qpn < FIRST_USER_QPN or setup.qpn in self.qps:
             raise QpError(f"QPN {setup.qpn} is reserved or in use")
-        framer = Framer(self.identity, setup.peer_address, setup.config.dscp, setup.config.udp_port)
-        self.ports.add_peer(setup.peer_address)
+        framer = Framer(self.identity, setup.peer_address, setup.config)
         mask = self.ports.usable(setup.peer_address)
         qp = Qp(setup, framer, self.regions, self._rng.child(f"qp{setup.qpn}"), mask, self._emit)
         self.qps[setup.qpn] = qp
         self._rotation.append(qp)
-        self._apply_denylist(qp, 0)
+        self._apply_denylist(qp, now_ns)
+        if not self.ports.is_full:
+            self.endpoint_ops.announce({setup.peer_address}, now_ns)
         return qp
 
     def destroy_qp(self, qpn: int) -> None:
@@ -163,7 +167,7 @@ class Nic:
         for qp in self._rotation:
             qp.planes_changed(self.ports.usable(qp.setup.peer_address), now_ns)
             self._scheduler.offer(qp)
-        self.endpoint_ops.announce({qp.setup.peer_address for qp in self._rotation})
+        self.endpoint_ops.announce({qp.setup.peer_address for qp in self._rotation}, now_ns)
 
     def _peer_ports_changed(self, peer: bytes, now_ns: int) -> None:
         for qp in self._rotation:

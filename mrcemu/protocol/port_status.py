@@ -2,7 +2,8 @@
 
 Owns the Port Status Update: an endpoint request (QPN 2) whose mask has bit N + 1 set for each reachable plane N (the
 companion headers count ports from 1). It is best effort and never retransmitted, so one copy goes out on each plane
-that is up; ids order the copies, an older one than the newest seen is ignored (ours).
+that is up, and all of it `REPEATS` times more, one timer apart; ids order the copies, one that is not newer than the
+newest seen is ignored (ours).
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from mrcemu.wire import fast
 from mrcemu.wire import psn as wire_psn
 from mrcemu.wire.opcodes import EndpointOp
+
+REPEATS = 3
 
 
 class PortStatus:
@@ -34,27 +37,32 @@ class PortStatus:
         """Planes up at both ends."""
         return self.local_mask & self._remote.get(peer, self._all)
 
-    def update(self) -> tuple[int, bytes]:
-        """(request id, extension header) telling a peer about the local ports."""
+    @property
+    def is_full(self) -> bool:
+        """Whether every local port is up."""
+        return self.local_mask == self._all
+
+    def next_id(self) -> int:
+        """The id of a new update."""
         self._next_id = (self._next_id + 1) & wire_psn.MSN_MASK
-        return self._next_id, fast.pack_erth(EndpointOp.PORT_STATUS_UPDATE, self.local_mask << 1, 0)
+        return self._next_id
+
+    def update(self, timestamp: int) -> bytes:
+        """The extension header that tells a peer about the local ports."""
+        return fast.pack_erth(EndpointOp.PORT_STATUS_UPDATE, self.local_mask << 1, timestamp)
 
     def receive(self, peer: bytes, request_id: int, wire_mask: int) -> int | None:
-        """A peer's update: its new mask, or None if the copy is old or says nothing new. Peers must be known before."""
-        newest = self._newest_id.get(peer)
-        if newest is None:
-            return None
+        """A peer's update: its new mask, or None if the copy is old or says nothing new.
+
+        The peer may not have a QP with us yet: the two ends are set up one after the other.
+        """
+        newest = self._newest_id.get(peer, 0)
         expanded = wire_psn.expand16(request_id & wire_psn.MSN_MASK, newest)
         if expanded <= newest:
             return None
         self._newest_id[peer] = expanded
         mask = wire_mask >> 1 & self._all
-        if mask == self._remote[peer]:
+        if mask == self._remote.get(peer, self._all):
             return None
         self._remote[peer] = mask
         return mask
-
-    def add_peer(self, peer: bytes) -> None:
-        """Expect updates from this peer; its ports count as up until it says otherwise."""
-        self._newest_id.setdefault(peer, 0)
-        self._remote.setdefault(peer, self._all)

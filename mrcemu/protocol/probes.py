@@ -17,6 +17,7 @@ from mrcemu.protocol.ev import EvEntry, EvInput, EvState
 from mrcemu.protocol.reverse import ReversePaths
 from mrcemu.protocol.spray import Spray
 from mrcemu.rng import Rng
+from mrcemu.wire.opcodes import SackMark
 
 MAX_PROBE_ID = 0xFFFF
 
@@ -129,7 +130,7 @@ class Prober:
         self.sent += 1
         return self._next_id
 
-    def receive_answer(self, probe_id: int, marked: bool, now_ns: int) -> None:
+    def receive_answer(self, probe_id: int, mark: int, now_ns: int) -> None:
         """A SACK with pr = 1; unknown ids (late, or forged) change nothing."""
         pending = self._pending.pop(probe_id, None)
         if pending is None:
@@ -141,7 +142,13 @@ class Prober:
             self._reverse.works(entry)
         if pending.asked:
             self._event(events.EvProbed(now_ns, self._qpn, entry.ev, rtt_ns, probe_id))
+        marked = mark == SackMark.SKIP_ONCE
         if entry.state is not EvState.ASSUMED_BAD:
+            if marked:
+                self._spray.apply(entry, EvInput.PROBED_MARKED, "probe", now_ns)
+            return
+        if mark == SackMark.ALWAYS_SKIP:  # the responder holds the path for persistently bad
+            entry.clean_probes = 0
             return
         self._give_up_older(entry, pending.sent_ns)
         entry.clean_probes += 1

@@ -98,7 +98,7 @@ class Qp:
     def _receive_sack(self, packet: fast.Received, now_ns: int) -> None:
         mark, is_probe, second, entropy, cack, offset, bitmap, _, _, _, _, _, mpr = fast.sack_fields(packet.frame)
         if is_probe:
-            self.prober.receive_answer(second, mark != 0, now_ns)
+            self.prober.receive_answer(second, mark, now_ns)
         self.requester.receive_sack(cack, offset, bitmap, second, is_probe, packet.rtx, entropy, mark, mpr, now_ns)
 
     def _receive_nack(self, packet: fast.Received, now_ns: int) -> None:

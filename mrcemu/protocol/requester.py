@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from mrcemu.protocol import events
-from mrcemu.protocol.config import TransportConfig
+from mrcemu.protocol.config import NOMINAL_OVERHEAD_BYTES, TransportConfig
 from mrcemu.protocol.congestion.base import CongestionControl
 from mrcemu.protocol.ev import EvEntry, EvInput, EvState
 from mrcemu.protocol.loss import ACKED, IN_FLIGHT, LOST, Flight, LossDetector
@@ -23,9 +23,6 @@ from mrcemu.protocol.spray import Spray
 from mrcemu.wire import psn as wire_psn
 from mrcemu.wire.opcodes import AethSyndrome, NackReason, SackMark
 
-# Nominal bytes of a data packet beside payload and padding: UDP 8 + BTH 12 + METH 4 + TSETH 4 + RETH 16 + iCRC 4, plus
-# the 40 that UEC adds (protocol sources 6.1 "nominal packet = UDP length + 40").
-NOMINAL_OVERHEAD_BYTES = 88
 SACK_BITS = 64
 
 
@@ -81,6 +78,7 @@ class Requester:
         self._delayed: list[tuple[int, int]] = []  # heap of (due, PSN): refused for lack of resources
         self._messages = MessageQueue(config.max_imm_in_flight)
         self.wants_state_probe = False
+        self._refused_ns = -1  # when a refusal last charged the budget
         self._mtu = config.mtu_bytes
         self._full_nominal = self._mtu + NOMINAL_OVERHEAD_BYTES
 
@@ -147,7 +145,7 @@ class Requester:
         old = self._flights[psn]
         if psn >= self._una + self._mpr_psns:  # the peer's window shrank below it
             return None
-        if not self._congestion.may_send(old.nominal_bytes) and self._congestion.inflight_bytes > 0:
+        if not self._congestion.may_send(old.nominal_bytes):
             return None
         entry = self._spray.select(room, avoid=old.entry)
         if entry is None:
@@ -177,7 +175,9 @@ class Requester:
 
     def wants_ack(self, flight: Flight) -> bool:
         """The AckReq bit: the window has no room for another packet, or nothing follows (6.7; the latter ours)."""
-        if not self._congestion.may_send(self._full_nominal):
+        if not self._congestion.may_send(self._full_nominal) or self._next_psn >= self._una + self._mpr_psns:
+            return True
+        if not self._messages.may_send() and self._messages.has_unsent:  # an immediate waits for the peer's limit
             return True
         return not self._messages.has_unsent and not self._rtx
 
@@ -229,7 +229,7 @@ class Requester:
         entry = self._spray.entries.get(entropy)
         if entry is None:
             return
-        if mark == SackMark.NONE:
+        if mark not in (SackMark.SKIP_ONCE, SackMark.ALWAYS_SKIP):  # 3 is reserved
             if entry.skip_run:
                 self._spray.clear_mark_run(entry)
             return
@@ -338,7 +338,7 @@ class Requester:
         if reason in (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP):
             heappush(self._rtx, psn)
         else:
-            self._charge(psn, now_ns)
+            self._charge_refusal(psn, now_ns)
             heappush(self._delayed, (now_ns + self._config.base_rtt_ns, psn))
 
     def _take_back(self, flight: Flight) -> None:
@@ -375,7 +375,7 @@ class Requester:
         due = self.budget.deadline_ns()
         oldest = self.loss.oldest_sent_ns()
         if oldest is not None:
-            due = min(due, oldest + self._config.rto_ns)
+            due = min(due, oldest + self.budget.interval_ns())
         if self._delayed:
             due = min(due, self._delayed[0][0])
         return due
@@ -384,7 +384,7 @@ class Requester:
         """Rule (c), the retry budget, and packets whose resource delay is over. Harmless when early."""
         if not self._messages.incomplete:
             return
-        for flight, signal in self.loss.find_by_timer(now_ns - self._config.rto_ns):
+        for flight, signal in self.loss.find_by_timer(now_ns - self.budget.interval_ns()):
             self.counters.timeouts += 1
             self.lose(flight, signal, now_ns)
         while self._delayed and self._delayed[0][0] <= now_ns:
@@ -392,6 +392,12 @@ class Requester:
         if now_ns >= self.budget.deadline_ns():
             self.wants_state_probe = True
             self._charge(self._una, now_ns)
+
+    def _charge_refusal(self, psn: int, now_ns: int) -> None:
+        """Refusals charge the budget too, a burst of them once a timer (ours: one full window would use it up)."""
+        if self._refused_ns < 0 or now_ns - self._refused_ns >= self._config.rto_ns:
+            self._refused_ns = now_ns
+            self._charge(psn, now_ns)
 
     def _charge(self, psn: int, now_ns: int) -> None:
         within = self.budget.charge(now_ns)

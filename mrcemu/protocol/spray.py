@@ -133,8 +133,15 @@ class Spray:
         plane = self._planes[index]
         entry = self._next_in_plane(plane)
         if entry is avoid and len(plane.active) > 1:
-            entry = self._next_in_plane(plane)
+            entry = self._other_in_plane(plane, avoid)
         return entry
+
+    @staticmethod
+    def _other_in_plane(plane: _Plane, avoid: EvEntry) -> EvEntry:
+        """The next EV of the rotation that is not `avoid`, preferably a GOOD one; restores nothing (one a packet)."""
+        at = plane.cursor % len(plane.active)
+        others = [entry for entry in plane.active[at:] + plane.active[:at] if entry is not avoid]
+        return next((entry for entry in others if entry.state is _GOOD), others[0])
 
     def _next_in_plane(self, plane: _Plane) -> EvEntry:
         """Rotate to the next GOOD EV; a SKIP one is restored and passed over, at most one per packet (sources 4.2)."""

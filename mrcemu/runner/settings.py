@@ -71,6 +71,10 @@ SETTINGS: dict[str, Setting] = {
     "skip": Setting("adaptive_skip", _skip, "how long a marked path is avoided"),
     "probe_interval": Setting("probe_interval_ns", parse_time_ns, "between probes of one bad path"),
     "probe_successes": Setting("probe_successes", _whole(1, 1000), "clean replies that bring a path back"),
+    "udp_port": Setting("udp_port", _whole(1024, 65535), "UDP destination port; 4791 and 4971 are understood too"),
+    "max_imm_in_flight": Setting("max_imm_in_flight", _whole(1, 65535), "writes with immediate in flight at once"),
+    "dynamic_mpr": Setting("dynamic_mpr", _flag, "SACKs carry the responder's window"),
+    "max_hold_down": Setting("max_hold_down_rto", _whole(1, 1024), "longest hold-down of a flapping path, in timers"),
     "trim_nack": Setting("trim_nack", _flag, "answer trimmed packets with a NACK"),
 }
 

@@ -53,6 +53,27 @@ def test_a_bundled_scenario_meets_its_expectations(scenario, tmp_path):
         check_ports(result)
 
 
+PAPER = ("fig04-start-with-dead-links", "fig09b-four-ports-down", "fig09c-links-one-by-one",
+         "fig09d-eight-links-at-once", "fig10-t0-down", "fig11-t1-down-up")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_a_figure_of_the_paper_meets_its_ratio(name, tmp_path):
+    result, _, done = run_until_trustworthy(f"paper/{name}.yaml", tmp_path)
+    assert done.returncode == 0, done.stderr + done.stdout + expectations(result)
+    if name == "fig11-t1-down-up":
+        check_recovery_times(result)
+
+
+def check_recovery_times(result):
+    """The lost switch was noticed by its paths within three base RTTs of the first packet it swallowed."""
+    lost = next(fault for fault in result["faults"] if fault["what"].startswith("switch down"))
+    assert lost["detected_by"] in ("guard", "sack_gap")
+    assert lost["detected_at_ns"] - lost["first_lost_ns"] <= 3 * result["base_rtt_ns"]
+    back = next(fault for fault in result["faults"] if fault["what"].startswith("switch up"))
+    assert back["back_at_ns"] is not None
+
+
 def check_first_light(result, folder):
     """Planes share equally while nothing is broken, and each fault was noticed by the signal that fits it."""
     undisturbed = slice(20, 60)  # 50 ms intervals of seconds 1 to 3

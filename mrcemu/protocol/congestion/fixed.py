@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from mrcemu.protocol.config import TransportConfig
+from mrcemu.protocol.config import NOMINAL_OVERHEAD_BYTES, TransportConfig
 
 
 class FixedWindow:
     """The default until a reacting controller is chosen, and the reference to compare one with."""
 
-    __slots__ = ("_per_plane_bytes", "_planes", "inflight_bytes", "window_bytes")
+    __slots__ = ("_floor_bytes", "_per_plane_bytes", "_planes", "inflight_bytes", "window_bytes")
 
     def __init__(self, config: TransportConfig, planes: int) -> None:
         self._per_plane_bytes = int(config.window_bdp * config.plane_bdp_bytes)
+        self._floor_bytes = config.mtu_bytes + NOMINAL_OVERHEAD_BYTES  # one packet always fits
         self.inflight_bytes = 0
         self._planes = 0
         self.window_bytes = 0
@@ -28,4 +29,4 @@ class FixedWindow:
 
     def set_planes(self, count: int) -> None:
         self._planes = count
-        self.window_bytes = self._per_plane_bytes * max(1, count)
+        self.window_bytes = max(self._floor_bytes, self._per_plane_bytes * max(1, count))

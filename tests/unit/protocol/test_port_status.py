@@ -18,8 +18,7 @@ UPDATE = EndpointOp.PORT_STATUS_UPDATE
 
 def wire_mask(ports: PortStatus) -> tuple[int, int]:
     """(request id, mask on the wire) of the next update."""
-    request_id, ext = ports.update()
-    return request_id, int.from_bytes(ext[4:8], "big")
+    return ports.next_id(), int.from_bytes(ports.update(0)[4:8], "big")
 
 
 def test_ports_count_from_one_on_the_wire() -> None:
@@ -41,7 +40,6 @@ def test_setting_a_port_to_what_it_is_is_no_change() -> None:
 
 def test_usable_is_what_is_up_at_both_ends() -> None:
     ports = PortStatus(8)
-    ports.add_peer(PEER)
     assert ports.usable(PEER) == 0xFF
     ports.set_local(0, False)
     assert ports.receive(PEER, 1, 0b1_0111_1110) == 0b1011_1111
@@ -51,7 +49,6 @@ def test_usable_is_what_is_up_at_both_ends() -> None:
 
 def test_copies_and_older_updates_are_ignored() -> None:
     ports = PortStatus(8)
-    ports.add_peer(PEER)
     assert ports.receive(PEER, 5, 0x1FC) == 0xFE
     assert ports.receive(PEER, 5, 0x1FE) is None
     assert ports.receive(PEER, 4, 0x1FE) is None
@@ -62,7 +59,6 @@ def test_copies_and_older_updates_are_ignored() -> None:
 
 def test_ids_wrap_at_16_bits() -> None:
     ports = PortStatus(8)
-    ports.add_peer(PEER)
     newest = 0
     for step in range(1, 40):
         newest = (newest + 0x1FFF) & 0xFFFF
@@ -73,21 +69,20 @@ def test_ids_wrap_at_16_bits() -> None:
 
 def test_updates_are_numbered_from_one_and_wrap() -> None:
     ports = PortStatus(2)
-    ids = [ports.update()[0] for _ in range(0x10002)]
+    ids = [ports.next_id() for _ in range(0x10002)]
     assert ids[:3] == [1, 2, 3]
     assert ids[0xFFFE:] == [0xFFFF, 0, 1, 2]
 
 
-def test_an_unknown_peer_is_ignored() -> None:
+def test_an_update_of_a_host_without_a_qp_is_remembered() -> None:
     ports = PortStatus(8)
-    assert ports.receive(PEER, 1, 0) is None
-    assert ports.usable(PEER) == 0xFF
+    assert ports.receive(PEER, 1, 0x1FC) == 0xFE
+    assert ports.usable(PEER) == 0xFE
 
 
 @pytest.mark.parametrize("mask", [0xFFFFFFFF, 0xFFFFFE00 | 0x1FE, 0x1])
 def test_bits_of_ports_that_do_not_exist_are_ignored(mask: int) -> None:
     ports = PortStatus(8)
-    ports.add_peer(PEER)
     ports.receive(PEER, 1, mask)
     assert ports.usable(PEER) == (0xFF if mask & 0x1FE else 0)
 
@@ -112,6 +107,18 @@ def test_a_change_is_told_to_the_peer_once_on_every_usable_plane() -> None:
     copies = announcements(bench.sent())
     assert [item.plane for item in copies] == list(range(8))
     assert {item.fields[1] for item in copies} == {0x1FE}
+
+
+def test_an_update_is_repeated_three_times_one_timer_apart_with_the_same_id() -> None:
+    bench = Bench()
+    bench.port(2, up=False)
+    first = announcements(bench.sent())
+    rounds = []
+    for _ in range(6):
+        bench.timer(bench.now_ns + bench.config.rto_ns)
+        rounds.append(announcements(bench.sent()))
+    assert [len(copies) for copies in rounds] == [7, 7, 7, 0, 0, 0]
+    assert {item.psn for copies in rounds for item in copies} == {item.psn for item in first}
 
 
 def test_carrier_that_did_not_change_is_not_told() -> None:
@@ -204,10 +211,10 @@ def test_a_peer_with_all_ports_down_is_sent_nothing_and_no_failure_yet() -> None
     assert len(bench.sent_data()) == 1
 
 
-def test_updates_from_a_host_that_is_no_peer_change_nothing() -> None:
+def test_updates_of_another_host_leave_this_peers_planes_alone() -> None:
     bench = Bench()
     bench.receive(bench.endpoint_request(UPDATE, 1, 0, src=5))
-    assert bench.of(PeerPortsChanged) == []
+    assert len(bench.of(PeerPortsChanged)) == 1
     assert bench.qp.spray.usable_planes == 0xFF
 
 
@@ -216,6 +223,7 @@ def test_a_port_down_before_the_qp_exists_is_respected() -> None:
     bench.port(3, up=False)
     bench.sent()
     qp = bench.nic.create_qp(bench.setup(20))
+    assert {item.fields[1] for item in announcements(bench.sent())} == {0b1_1110_1110}  # the peer is told at once
     assert qp.spray.usable_planes == 0xF7
     window = int(1.5 * bench.config.plane_bdp_bytes)
     assert qp.congestion.window_bytes == 7 * window
@@ -224,5 +232,4 @@ def test_a_port_down_before_the_qp_exists_is_respected() -> None:
 def test_an_update_reads_back_as_it_was_written() -> None:
     ports = PortStatus(EIGHT.planes)
     ports.set_local(4, False)
-    _, ext = ports.update()
-    assert fast.pack_erth(UPDATE, 0b1_1101_1110, 0) == ext
+    assert fast.pack_erth(UPDATE, 0b1_1101_1110, 77) == ports.update(77)

@@ -257,3 +257,27 @@ def test_the_page_of_rules_names_settings_that_exist() -> None:
             if key:
                 keys[key] = name
     assert keys == {key: setting.field for key, setting in SETTINGS.items()}
+
+
+# -- what the page once listed as deviations ------------------------------------------------------------------------
+
+
+def test_without_trimming_data_rides_no_trim() -> None:
+    bench = Bench(trimmable=False)
+    bench.post(2 * MTU)
+    assert {packet.dscp for packet in bench.sent_data()} == {DSCP.no_trim}
+    bench.timer(bench.config.rto_ns)
+    assert {packet.dscp for packet in bench.sent_data()} == {DSCP.no_trim}
+
+
+def test_the_last_packet_the_mpr_allows_asks_for_an_acknowledgement() -> None:
+    bench = Bench(TINY, mpr_units=1, window_bdp=100)
+    bench.post(1 << 22)
+    sent = bench.sent_data()
+    assert [packet.psn for packet in sent if packet.ackreq] == [127]
+
+
+def test_a_window_below_one_packet_still_sends_one() -> None:
+    bench = Bench(TINY, window_bdp=0.001)
+    bench.post(1 << 20)
+    assert len(bench.sent_data()) == 1

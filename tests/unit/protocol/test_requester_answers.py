@@ -70,10 +70,17 @@ def test_refusals_for_resources_without_progress_exhaust_the_budget(reason: Nack
     bench = Bench(linear_retries=3, exp_retries=0)
     bench.post(1)
     for _ in range(4):
-        (packet,) = bench.sent_data()
-        bench.receive(bench.nack(reason, packet.psn, packet.ev))
-        bench.timer(bench.now_ns + bench.config.base_rtt_ns)
+        for packet in bench.sent_data():
+            bench.receive(bench.nack(reason, packet.psn, packet.ev))
+        bench.timer(bench.now_ns + bench.config.rto_ns)
     assert [event.reason for event in bench.of(QpFailed)] == ["retry counter exceeded"]
+
+
+def test_a_burst_of_refusals_charges_the_budget_once() -> None:
+    bench, sent = sent_bench()
+    for packet in sent[2:6]:
+        bench.receive(bench.nack(NackReason.NO_RESOURCE, packet.psn, packet.ev))
+    assert [event.attempt for event in bench.of(TimerExpired)] == [1]
 
 
 def test_sustained_trimming_with_progress_never_kills_the_qp() -> None:

@@ -204,7 +204,7 @@ def test_every_transmission_of_a_packet_rides_another_ev_than_the_one_before() -
     (first,) = bench.sent_data()
     rides = [first.ev]
     for _ in range(12):
-        bench.timer(bench.now_ns + bench.config.rto_ns)
+        bench.timer(bench.now_ns + bench.qp.requester.budget.interval_ns())
         rides += [packet.ev for packet in bench.sent_data()]
     assert len(rides) == 13
     assert all(a != b for a, b in pairwise(rides))
