@@ -1,8 +1,8 @@
 """`probe` and `trace`: EV probes to the far NIC, and along one path hop by hop.
 
-Owns how many probes a verdict takes. A probe goes along its EV, but the far NIC answers over the T0 uplinks of the
-plane in turn, so a good path next to a dead one loses answers: a path counts as unreachable only after further rounds
-in changing order. Best effort, connectionless, in the control class.
+Owns how many probes a verdict takes. A probe goes along its EV and the far NIC answers by the same T1, so that silence
+says something about that path alone: it counts as unreachable after `FURTHER_ROUNDS` more. Best effort, connectionless,
+in the control class.
 """
 
 from __future__ import annotations
@@ -17,13 +17,11 @@ from mrcemu.keeper.hosts import Hosts
 from mrcemu.keeper.orders import pair_of, probe_count
 from mrcemu.keeper.protocol import Request
 from mrcemu.keeper.verbs import Emit
-from mrcemu.rng import Rng
 from mrcemu.topology.addressing import Path, all_paths, path_for_ev, usid
 from mrcemu.topology.model import Tier, Topology
 
 PROBES_PER_HOP = 3
-MAX_FURTHER_ROUNDS = 12
-ORDER_SEED = 1
+FURTHER_ROUNDS = 2
 
 
 class Probing:
@@ -32,7 +30,6 @@ class Probing:
     def __init__(self, hosts: Hosts) -> None:
         self._hosts = hosts
         self._topology = hosts.topology
-        self._rng = Rng(ORDER_SEED)
 
     # -- probe ----------------------------------------------------------------------------------------------------
 
@@ -47,7 +44,7 @@ class Probing:
         sent = dict.fromkeys(rtts, 0)
         for _ in range(count):
             await self._round(src, dst, list(rtts), rtts, sent)
-        for _ in range(self._further_rounds(src, dst)):
+        for _ in range(FURTHER_ROUNDS):
             silent = [ev for ev, answers in rtts.items() if not answers]
             if not silent:
                 break
@@ -56,16 +53,10 @@ class Probing:
         unreachable = [row["ev"] for row in rows if not row["answered"]]
         return {"src": f"h{src}", "dst": f"h{dst}", "evs": rows, "unreachable": unreachable}
 
-    def _further_rounds(self, src: int, dst: int) -> int:
-        """Enough for a good path to be answered over a working uplink; a T0-local answer has only one way."""
-        uplinks = 1 if self._topology.is_t0_local(src, dst) else self._topology.t1_per_plane
-        return min(MAX_FURTHER_ROUNDS, 4 * (uplinks - 1))
-
     async def _round(
         self, src: int, dst: int, evs: list[int], rtts: dict[int, list[int]], sent: dict[int, int]
     ) -> None:  # fmt: skip
-        """One probe on each EV, all at once; in another order each time, so that answers do not march in step."""
-        self._rng.shuffle(evs)
+        """One probe on each EV, all at once."""
         answers = await asyncio.gather(*(self._hosts.ask(src, "probe", peer=dst, ev=ev) for ev in evs))
         for ev, answer in zip(evs, answers, strict=True):
             sent[ev] += 1
@@ -98,9 +89,7 @@ class Probing:
     async def _trace_hop(self, src: int, dst: int, path: Path, number: int) -> dict[str, Any]:
         last = number == len(path.nodes) - 1
         rtts: list[int] = []
-        sent, limit = 0, PROBES_PER_HOP
-        while sent < limit:
-            sent += 1
+        for _ in range(PROBES_PER_HOP):
             if last:
                 answer = await self._hosts.ask(src, "probe", peer=dst, ev=path.ev)
             else:
@@ -108,9 +97,7 @@ class Probing:
                 answer = await self._hosts.ask(src, "self_probe", ev=path.ev, usids=turned)
             if answer["rtt_ns"] is not None:
                 rtts.append(answer["rtt_ns"])
-            if last and sent == limit and not rtts:  # its answers may have taken a dead uplink: let them turn
-                limit = PROBES_PER_HOP + self._further_rounds(src, dst) if sent == PROBES_PER_HOP else limit
-        return {"answered": len(rtts), "sent": sent, "rtt_ns": min(rtts, default=None)}
+        return {"answered": len(rtts), "sent": PROBES_PER_HOP, "rtt_ns": min(rtts, default=None)}
 
 
 def turn_back(topology: Topology, src: int, path: Path, number: int) -> list[int]:

@@ -14,7 +14,8 @@ from mrcemu.protocol import events
 from mrcemu.protocol.config import TransportConfig
 from mrcemu.protocol.framing import Framer, NicIdentity
 from mrcemu.protocol.port_status import REPEATS, PortStatus
-from mrcemu.topology.addressing import MAX_INDEX, all_paths, host_address, path_for_ev
+from mrcemu.topology.addressing import MAX_INDEX, host_address
+from mrcemu.topology.ecmp import path_of_ev, paths_between
 from mrcemu.topology.model import Topology
 from mrcemu.wire import fast
 from mrcemu.wire.opcodes import ENDPOINT_QPN, Ecn, EndpointOp, Opcode
@@ -98,14 +99,14 @@ class EndpointOps:
 
     def probe_peer(self, peer: bytes, ev: int, now_ns: int, timeout_ns: int) -> int:
         """Ask a peer to answer along one EV; the id that its `EvProbed` event will carry. ValueError: no such path."""
-        path = path_for_ev(self._topology, self._identity.host, self._hosts[peer], ev)
-        return self._ask(peer, path.plane, path.destination, ev, now_ns, timeout_ns)
+        path = path_of_ev(self._topology, self._identity.host, self._hosts[peer], ev)
+        return self._ask(peer, path.plane, path.outer_destination, ev, now_ns, timeout_ns)
 
     def probe_self(self, plane: int, destination: bytes, ev: int, now_ns: int, timeout_ns: int) -> int:
         """Send a probe along uSIDs that lead back to this NIC, marked `ev`; the id of its `EvProbed` event."""
         return self._ask(self._identity.address, plane, destination, ev, now_ns, timeout_ns)
 
-    def _ask(self, peer: bytes, plane: int, destination: bytes, ev: int, now_ns: int, timeout_ns: int) -> int:
+    def _ask(self, peer: bytes, plane: int, destination: bytes | None, ev: int, now_ns: int, timeout_ns: int) -> int:
         self._next_id = (self._next_id + 1) & ID_MASK
         self._asked[self._next_id] = _Asked(peer, ev, now_ns, now_ns + timeout_ns)
         ext = fast.pack_erth(EndpointOp.EV_PROBE, self._ports.local_mask << 1, self._timestamp(now_ns))
@@ -136,7 +137,8 @@ class EndpointOps:
                 self._event(events.PeerPortsChanged(now_ns, 0, packet.src, changed))
                 self._peer_ports_changed(packet.src, now_ns)
         if len(self._queue) < MAX_QUEUED:
-            self._respond(packet.src, port, op, request_id, timestamp)
+            ext = fast.pack_eeth(op, timestamp)
+            self._send(packet.src, port, Opcode.ENDPOINT_RESPONSE, request_id, ext, like_ev=packet.ev)
         else:
             self.dropped += 1
 
@@ -145,10 +147,6 @@ class EndpointOps:
         if asked is not None and asked.peer == peer:
             del self._asked[request_id]
             self._event(events.EvProbed(now_ns, 0, asked.ev, now_ns - asked.sent_ns, request_id))
-
-    def _respond(self, peer: bytes, port: int, op: int, request_id: int, timestamp: int) -> None:
-        """Answer on the plane the request came by, over the plane's T0 uplinks in turn."""
-        self._send(peer, port, Opcode.ENDPOINT_RESPONSE, request_id, fast.pack_eeth(op, timestamp))
 
     # -- out ------------------------------------------------------------------------------------------------------
 
@@ -159,13 +157,20 @@ class EndpointOps:
             self._framers[peer] = framer
         return framer
 
-    def _send(self, peer: bytes, plane: int, opcode: int, request_id: int, ext: bytes) -> None:
-        in_plane = [
-            path for path in all_paths(self._topology, self._identity.host, self._hosts[peer]) if path.plane == plane
-        ]
+    def _send(
+        self, peer: bytes, plane: int, opcode: int, request_id: int, ext: bytes, like_ev: int | None = None
+    ) -> None:
+        """Queue one frame on a plane: on the path of `like_ev` if the plane has it, else on its paths in turn.
+
+        An answer so returns by the T1 that its request came by, and says something about that path alone.
+        """
+        paths = paths_between(self._topology, self._identity.host, self._hosts[peer], self._config.forwarding)
+        in_plane = [path for path in paths if path.plane == plane]
         self._answer_turn = (self._answer_turn + 1) % MAX_INDEX
-        path = in_plane[self._answer_turn % len(in_plane)]
-        template = self._framer(peer).make(plane, path.destination, path.ev, self._config.dscp.control, Ecn.NOT_ECT)
+        path = next((p for p in in_plane if p.ev == like_ev), in_plane[self._answer_turn % len(in_plane)])
+        template = self._framer(peer).make(
+            plane, path.outer_destination, path.ev, self._config.dscp.control, Ecn.NOT_ECT
+        )
         frame = fast.build_control(template, opcode, ENDPOINT_QPN, request_id, ext)
         self._queue.append((plane, frame, True))
 
