@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 EXECUTABLE = [sys.executable, "-m", "mrcemu.cli"]
-PATIENCE_S = 30.0  # generous: a loaded machine is slow, not wrong
+PATIENCE_S = 60.0  # generous: a loaded machine is slow, not wrong
 
 
 class Machine:
@@ -22,11 +22,13 @@ class Machine:
         command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script]
         self._holder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._holder.stdout.readline() == "ready\n"
+        self._started = []
         self._first_mounts = set(self._mounts())  # copied from the host, hidden below our own /run
         self._mount_ns = os.readlink(f"/proc/{self._holder.pid}/ns/mnt")
         self._enter = ["nsenter", f"--mount=/proc/{self._holder.pid}/ns/mnt"]
 
     def close(self):
+        self.end_started()
         self.mrcemu("down", "--all")
         self._holder.kill()
         self._holder.wait()
@@ -44,7 +46,17 @@ class Machine:
     def start(self, *words, **kwargs):
         """A command that goes on; its process is the command itself (nsenter replaces itself)."""
         pipe = subprocess.PIPE
-        return subprocess.Popen(self._inside([*EXECUTABLE, *words]), stdout=pipe, stderr=pipe, text=True, **kwargs)
+        inside = self._inside([*EXECUTABLE, *words])
+        self._started.append(subprocess.Popen(inside, stdout=pipe, stderr=pipe, text=True, **kwargs))
+        return self._started[-1]
+
+    def end_started(self):
+        """Kill what a test that failed left running; what ended by itself is only forgotten."""
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+        self._started.clear()
 
     def good(self, *words):
         """Standard output of a command that must succeed."""

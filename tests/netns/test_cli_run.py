@@ -54,6 +54,7 @@ def machine(shared):
     assert shared.left_behind() == NOTHING
     yield shared
     left = shared.left_behind()
+    shared.end_started()
     shared.mrcemu("down", "--all")
     assert left == NOTHING
 
