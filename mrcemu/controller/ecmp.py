@@ -4,8 +4,8 @@ Owns the values and their order. Refuses to say which path such an EV takes: a h
 whole 5-tuple and a seed of its own, and several EVs may share a path. That makes an ECMP EV a label to spray and to
 retire, not an address: two bad EVs may be one bad link, and denying one may leave the link in use.
 
-Nothing here reaches a packet yet: switches of this version forward by SRv6 only, so the device does not offer UDP mode
-(device.py). The names are here so that profiles of that mode can be checked.
+Nothing here reaches a packet: the device does not offer UDP mode (device.py), and QPs of ECMP mode take their EVs from
+`topology.ecmp`. The names are here so that profiles of that mode can be checked.
 """
 
 from __future__ import annotations

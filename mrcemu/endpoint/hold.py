@@ -14,8 +14,9 @@ from mrcemu.topology.addressing import host_address
 from mrcemu.topology.model import Topology
 from mrcemu.wire.ev import ev_from_fields
 
-# Where the inner source address and the bytes with flow label and EV lie in a frame (wire layout).
-_INNER_SOURCE = slice(62, 78)
+# Where the source address lies, the outer and so the inner one or in ECMP mode the only one, and of a probe to itself,
+# which always has a uSID list, the inner flow label (wire layout).
+_SOURCE = slice(22, 38)
 _INNER_FLOW = slice(54, 58)
 _MAX_CACHED = 4096
 
@@ -41,7 +42,7 @@ class DelayLine:
         """Take frames of one port as (kernel stamp, bytes); a stamp minus `shift_ns` is run clock time."""
         heap, delays = self._heap, self._delay_ns
         for stamp_ns, frame in frames:
-            key = (frame[_INNER_SOURCE], len(frame))
+            key = (frame[_SOURCE], len(frame))
             delay = delays.get(key)
             if delay is None:
                 delay = self._compute(frame, key)

@@ -31,7 +31,8 @@ from mrcemu.protocol.config import TransportConfig, for_topology
 from mrcemu.protocol.events import Event, EvProbed
 from mrcemu.protocol.qp import QpSetup
 from mrcemu.rng import Rng
-from mrcemu.topology.addressing import all_paths, destination_bytes, host_address, path_for_ev, plane_of_ev
+from mrcemu.topology.addressing import destination_bytes, host_address, plane_of_ev
+from mrcemu.topology.ecmp import path_of_ev, paths_between
 from mrcemu.topology.loader import topology_from_dict
 from mrcemu.topology.model import Topology
 
@@ -119,11 +120,12 @@ class Worker:
 
     def _create_qp(self, request: Request) -> Request:
         host, peer = request["host"], request["peer"]
-        paths = all_paths(self._topology, host, peer)
-        wanted = request.get("evs")
+        config, wanted = self._config, request.get("evs")
         if wanted is not None:
-            paths = tuple(path_for_ev(self._topology, host, peer, ev) for ev in wanted)
-        config = self._config
+            paths = tuple(path_of_ev(self._topology, host, peer, ev) for ev in wanted)
+        else:
+            forwarding = request.get("config", {}).get("forwarding", config.forwarding)
+            paths = paths_between(self._topology, host, peer, forwarding)
         if self._topology.is_t0_local(host, peer):
             local = for_topology(self._topology, hops=2)
             config = replace(

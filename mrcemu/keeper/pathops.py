@@ -20,6 +20,7 @@ from mrcemu.keeper.protocol import Request
 from mrcemu.keeper.verbs import Emit
 from mrcemu.protocol.denylist import DenyEntry
 from mrcemu.topology.addressing import ev_of
+from mrcemu.topology.ecmp import possible_evs
 
 EV_BITS = 32
 
@@ -118,9 +119,10 @@ class PathOps:
         return entry
 
     def _evs(self, entry: DenyEntry) -> list[int]:
-        """EVs of the fabric that an entry matches."""
+        """EVs of the fabric that an entry matches; those of ECMP mode if it matches no others."""
         every = (ev_of(p, u) for p in range(self._topology.planes) for u in range(self._topology.t1_per_plane))
-        return [ev for ev in every if entry.matches(ev)]
+        found = [ev for ev in every if entry.matches(ev)]
+        return found or [ev for ev in possible_evs(self._topology) if entry.matches(ev)]
 
     def _changed(self, entry: DenyEntry, numbers: list[int], answers: list[Mapping[str, Any]]) -> Mapping[str, Any]:
         return {

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mrcemu.topology import timing
+from mrcemu.topology.ecmp import SRV6, Forwarding
 from mrcemu.topology.model import Topology
 from mrcemu.wire.opcodes import DscpMap
 
@@ -63,6 +64,7 @@ class TransportConfig:
     reshuffle_turns: int = 16  # rotations of a plane's EVs before their order is shuffled again
     trimmable: bool = True  # data asks switches to trim it; off: DSCP no_trim
     trim_nack: bool = True  # the responder answers trimmed packets with a NACK
+    forwarding: Forwarding = SRV6  # how a QP's paths and endpoint operations are addressed unless paths are given
     udp_port: int = 4791
     dscp: DscpMap = field(default_factory=DscpMap)
 

@@ -37,12 +37,12 @@ class Framer:
         self._retx_dscp = dscp.trimmable_retx if config.trimmable else dscp.no_trim
         self._udp_port = config.udp_port
 
-    def make(self, plane: int, destination: bytes, ev: int, dscp: int, ecn: int) -> FrameTemplate:
-        """A template over any SRv6 destination."""
+    def make(self, plane: int, destination: bytes | None, ev: int, dscp: int, ecn: int) -> FrameTemplate:
+        """A template over any SRv6 destination; with none, of plain frames to the peer, which switches hash."""
         return FrameTemplate(
             dst_mac=self._identity.gateway_macs[plane],
             src_mac=self._identity.port_macs[plane],
-            outer_src=self._identity.address,
+            outer_src=None if destination is None else self._identity.address,
             outer_dst=destination,
             inner_src=self._identity.address,
             inner_dst=self._peer_address,
@@ -53,7 +53,7 @@ class Framer:
         )
 
     def _for_entry(self, entry: EvEntry, dscp: int, ecn: int) -> FrameTemplate:
-        return self.make(entry.plane, entry.path.destination, entry.ev, dscp, ecn)
+        return self.make(entry.plane, entry.path.outer_destination, entry.ev, dscp, ecn)
 
     def data(self, entry: EvEntry) -> FrameTemplate:
         """First transmissions and probes."""

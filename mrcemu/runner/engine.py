@@ -249,13 +249,13 @@ class _Run:
         self._captures.append((path.name, session))
 
     async def _connect(self, pairs: Sequence[tuple[int, int]]) -> None:
-        qpn = FIRST_QPN
+        qpn, transport = FIRST_QPN, self._scenario.transport
         for spec, (src, dst) in zip(self._scenario.workload, pairs, strict=True):
             evs = {
-                host: select_evs(self._topology, host, peer, self._scenario.transport.evs)
+                host: select_evs(self._topology, host, peer, transport.evs, transport.forwarding)
                 for host, peer in ((src, dst), (dst, src))
             }
-            for _ in range(1 if spec.kind == WRITE_LAT else self._scenario.transport.qps):
+            for _ in range(1 if spec.kind == WRITE_LAT else transport.qps):
                 for host, peer in ((src, dst), (dst, src)):
                     await self._group.ask(host, "create_qp", peer=peer, qpn=qpn, evs=evs[host])
                 self._record.connections.append(Connection(spec, qpn, src, dst))

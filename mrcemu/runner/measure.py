@@ -110,7 +110,7 @@ def _workload(record: RunRecord, workload: str, count: int) -> WorkloadMeasureme
     targets = [host["targets"][workload] for host in (src, dst) if workload in host["targets"]]
     ends = [qp for host in (src, dst) for qp in host["qps"] if qp["qpn"] in qpns]
     end_ns = min(spec.end_ns, record.end_ns) if record.interrupted else spec.end_ns
-    port_bps = timing.line_payload_bps(record.scenario.topology, 1)
+    port_bps = timing.line_payload_bps(record.scenario.topology, 1, record.scenario.transport.forwarding)
     line_steps = tuple((at, port_bps * planes) for at, planes in planes_up(record, mine[0]))
     return WorkloadMeasurement(
         id=workload,

@@ -37,7 +37,7 @@ class WorkloadMeasurement:
     end_ns: int  # when goodput stops counting: the last arrival, or the end of its duration
     arrivals: Bins  # bytes newly placed in each bin of BIN_NS, from the start of the run
     messages: int  # completed
-    line_payload_bps: float | None  # sum over NIC ports up of rate x mtu / (mtu + 142), mean over the workload
+    line_payload_bps: float | None  # sum over NIC ports up of rate x mtu / (mtu + 142; ECMP 102), mean over time
     latency_ns: tuple[int, ...] = ()  # of each completed message, posting to completion
     step_ns: tuple[int, ...] = ()  # of each step of a collective
     corrupted_bytes: int | None = None

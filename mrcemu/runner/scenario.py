@@ -22,6 +22,7 @@ from mrcemu.runner.settings import SETTINGS, parse_setting
 from mrcemu.runner.timeline import FaultAction, compile_timeline, parse_actions
 from mrcemu.runner.workloads import WorkloadFile, WorkloadSpec, available, checked_workloads, refuse_later_kinds
 from mrcemu.schema import Document, FileModel, TimeNs, apply_overrides, auto_or, parse_yaml, validate, whole
+from mrcemu.topology.ecmp import ECMP, SRV6, Forwarding
 from mrcemu.topology.loader import load_topology
 from mrcemu.topology.model import Topology
 
@@ -36,12 +37,19 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 @dataclass(frozen=True, slots=True)
 class TransportSpec:
-    """How hosts talk. `evs` is the number of paths a QP knows, None for every distinct path up to 256."""
+    """How hosts talk. `evs` is the number of paths a QP knows, None for every distinct path up to 256.
+
+    In ECMP mode, where nobody can tell paths apart, None is what `topology.ecmp` gives.
+    """
 
     kind: str = "mrc"
     qps: int = 1
     evs: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)  # `TransportConfig` field -> value, those given
+
+    @property
+    def forwarding(self) -> Forwarding:
+        return ECMP if self.settings.get("forwarding") == ECMP else SRV6
 
 
 @dataclass(frozen=True, slots=True)

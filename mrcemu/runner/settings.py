@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from mrcemu.topology.ecmp import ECMP, SRV6
 from mrcemu.units import parse_fraction, parse_size_bytes, parse_time_ns
 
 
@@ -59,6 +60,12 @@ def _skip(value: object) -> bool:
     return value == "adaptive"
 
 
+def _forwarding(value: object) -> str:
+    if value not in (SRV6, ECMP):
+        raise ValueError("srv6 (the sender names every hop) | ecmp (switches hash the UDP source port)")
+    return str(value)
+
+
 SETTINGS: dict[str, Setting] = {
     "timeout_code": Setting("timeout_code", _whole(0, 24), "local ACK timer: 1.024 us x 2^code"),
     "linear_retries": Setting("linear_retries", _whole(0, 7), "retries at a fixed timer"),
@@ -76,6 +83,7 @@ SETTINGS: dict[str, Setting] = {
     "dynamic_mpr": Setting("dynamic_mpr", _flag, "SACKs carry the responder's window"),
     "max_hold_down": Setting("max_hold_down_rto", _whole(1, 1024), "longest hold-down of a flapping path, in timers"),
     "trim_nack": Setting("trim_nack", _flag, "answer trimmed packets with a NACK"),
+    "forwarding": Setting("forwarding", _forwarding, "how packets find their way"),
 }
 
 

@@ -78,19 +78,25 @@ def host_networks(topology: Topology, t0: int) -> tuple[IPv6Network, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """One distinct path from a source to a destination host."""
+    """One distinct path from a source to a destination host, or in ECMP mode (see ecmp.py) what an EV stands for."""
 
     ev: int
     plane: int
-    uplink: int
-    usids: tuple[int, ...]
-    destination: bytes  # outer IPv6 destination as the sender writes it, 16 bytes
+    uplink: int  # of the first T0; -1 where its hash chooses
+    usids: tuple[int, ...]  # none where switches choose
+    destination: bytes  # IPv6 destination as the sender writes it, 16 bytes: of the outer header, if there is one
     hops: int  # links crossed: 4 cross-T1, 2 T0-local
     nodes: tuple[str, ...]  # names from source host to destination host
 
     @property
+    def outer_destination(self) -> bytes | None:
+        """The uSID list, 16 bytes; None on a path without one."""
+        return self.destination if self.usids else None
+
+    @property
     def srv6(self) -> str:
-        return str(IPv6Address(self.destination))
+        """The uSID list as text, empty on a path without one."""
+        return str(IPv6Address(self.destination)) if self.usids else ""
 
 
 def path_for_ev(topology: Topology, src: int, dst: int, ev: int) -> Path:

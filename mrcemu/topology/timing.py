@@ -7,12 +7,14 @@ receiving endpoint. See docs/architecture.md, "Time".
 
 from __future__ import annotations
 
+from mrcemu.topology.ecmp import ECMP, SRV6, Forwarding
 from mrcemu.topology.model import SACK_FRAME_BYTES, QueueSpec, Topology
 
 # Unloaded cross-T1 round trip in full-frame times of the NIC rate with `link_delay: auto`. Below 8 frames of
 # bandwidth-delay product per plane neither ECN steering nor NSCC can work; 16 gave full throughput in simulation.
 AUTO_RTT_FRAMES = 16
 CROSS_T1_HOPS = 4
+OUTER_HEADER_BYTES = 40  # what a frame of ECMP mode is shorter by; base RTT and BDP do not count it (at most 1 %)
 NS = 10**9
 
 
@@ -57,6 +59,7 @@ def queue_spec(topology: Topology) -> QueueSpec:
     return QueueSpec(bdp, bdp * 3 // 2, bdp // 5, bdp * 4 // 5, bdp)
 
 
-def line_payload_bps(topology: Topology, ports_up: int) -> float:
-    """Payload rate of `ports_up` NIC ports at full packets: rate x mtu / (mtu + 142) each."""
-    return ports_up * topology.nic_rate_bps * topology.mtu_bytes / topology.data_frame_bytes
+def line_payload_bps(topology: Topology, ports_up: int, forwarding: Forwarding = SRV6) -> float:
+    """Payload rate of `ports_up` NIC ports at full packets: rate x mtu / (mtu + 142) each, 102 in ECMP mode."""
+    frame_bytes = topology.data_frame_bytes - (OUTER_HEADER_BYTES if forwarding == ECMP else 0)
+    return ports_up * topology.nic_rate_bps * topology.mtu_bytes / frame_bytes
