@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,6 +27,7 @@ app = command_app()
 SCRIPTS = Path(__file__).resolve().parents[2] / "bench"
 NAMES = ("wire", "transport", "endpoint", "fabric_build")
 TIMEOUT_S = 180.0  # ours; all of them together take less
+CLEAN_UP_S = 30.0  # stock Mininet takes about 10 s to remove eight planes
 
 
 @app.command()
@@ -76,18 +78,26 @@ def _run(name: str) -> dict[str, Any]:
 
 def _communicate(command: Sequence[str], name: str) -> tuple[int, str, str]:
     """Exit code, output and errors; whatever ends this, the script gets the time to remove what it has built."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, preexec_fn=_heed_interrupts) as child:
         try:
             out, err = child.communicate(timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired:
             child.send_signal(signal.SIGINT)
-            child.wait()
+            with suppress(subprocess.TimeoutExpired):
+                child.communicate(timeout=CLEAN_UP_S)
+            child.kill()
             fix = "run it on an idle machine"
             raise UnfitEnvironmentError(f"benchmark {name} took more than {TIMEOUT_S:g} s", fix) from None
         except KeyboardInterrupt:
             child.wait()  # the terminal has sent it the same signal
             raise
         return child.returncode, out, err
+
+
+def _heed_interrupts() -> None:
+    """In a shell's background job SIGINT is ignored, by children too; the script ends by it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _row(name: str, row: dict[str, Any]) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ The mount namespace is held by one process; commands enter it. Nothing of the pr
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,6 +13,11 @@ from pathlib import Path
 
 EXECUTABLE = [sys.executable, "-m", "mrcemu.cli"]
 PATIENCE_S = 60.0  # generous: a loaded machine is slow, not wrong
+
+
+def _heed_ctrl_c():
+    """A shell's background job ignores SIGINT, and so would all that a test run in one starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Machine:
@@ -47,7 +53,8 @@ class Machine:
         """A command that goes on; its process is the command itself (nsenter replaces itself)."""
         pipe = subprocess.PIPE
         inside = self._inside([*EXECUTABLE, *words])
-        self._started.append(subprocess.Popen(inside, stdout=pipe, stderr=pipe, text=True, **kwargs))
+        child = subprocess.Popen(inside, stdout=pipe, stderr=pipe, text=True, preexec_fn=_heed_ctrl_c, **kwargs)
+        self._started.append(child)
         return self._started[-1]
 
     def end_started(self):

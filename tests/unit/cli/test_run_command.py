@@ -157,6 +157,15 @@ def test_a_claimed_folder_is_released_only_while_empty(tmp_path):
 # -- signals ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def heeded():
+    """SIGINT as in a foreground program; in a shell's background job it is ignored."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)
+
+
+@pytest.mark.usefixtures("heeded")
 def test_signals_are_counted_and_forwarded_and_the_old_handlers_come_back():
     before, seen = [signal.getsignal(number) for number in SIGNALS], []
     with Interrupts() as interrupts:
