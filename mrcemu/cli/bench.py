@@ -79,7 +79,7 @@ def _run(name: str) -> dict[str, Any]:
 def _communicate(command: Sequence[str], name: str) -> tuple[int, str, str]:
     """Exit code, output and errors; whatever ends this, the script gets the time to remove what it has built."""
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, preexec_fn=_heed_interrupts) as child:
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, preexec_fn=_heed_interrupts) as child:  # noqa: PLW1509 - no threads here
         try:
             out, err = child.communicate(timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired:

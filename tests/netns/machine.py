@@ -53,7 +53,7 @@ class Machine:
         """A command that goes on; its process is the command itself (nsenter replaces itself)."""
         pipe = subprocess.PIPE
         inside = self._inside([*EXECUTABLE, *words])
-        child = subprocess.Popen(inside, stdout=pipe, stderr=pipe, text=True, preexec_fn=_heed_ctrl_c, **kwargs)
+        child = subprocess.Popen(inside, stdout=pipe, stderr=pipe, text=True, preexec_fn=_heed_ctrl_c, **kwargs)  # noqa: PLW1509 - no threads
         self._started.append(child)
         return self._started[-1]
 
