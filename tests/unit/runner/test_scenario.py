@@ -11,6 +11,7 @@ from mrcemu.errors import ConfigError
 from mrcemu.protocol.config import TransportConfig
 from mrcemu.runner.scenario import Scenario, load_scenario
 from mrcemu.runner.settings import SETTINGS
+from mrcemu.topology.ecmp import ECMP, SRV6
 
 ROOT = Path(__file__).parents[3]
 GOOD = """\
@@ -89,6 +90,13 @@ def test_transport_settings_become_config_fields_in_base_units() -> None:
     }  # fmt: skip
 
 
+def test_forwarding_is_srv6_unless_ecmp_is_asked_for() -> None:
+    assert load().transport.forwarding == SRV6
+    for mode in (SRV6, ECMP):
+        transport = load(GOOD.replace("kind: mrc", f"kind: mrc, forwarding: {mode}")).transport
+        assert (transport.forwarding, transport.settings) == (mode, {"forwarding": mode})
+
+
 def test_every_setting_is_a_field_of_the_transport_config() -> None:
     assert {setting.field for setting in SETTINGS.values()} <= {f.name for f in dataclasses.fields(TransportConfig)}
 
@@ -106,6 +114,7 @@ WORK = "kind: write_bw, src: h0"
         ("kind: mrc", "kind: tcp", 4, "transport.kind", "mrc"),
         ("evs: auto", "evs: 257", 4, "transport.evs", "auto, or a whole number from 1 to 256"),
         ("evs: auto", "evz: 3", 4, "transport.evz", "kind, qps, evs, timeout_code"),
+        ("evs: auto", "forwarding: hash", 4, "transport.forwarding", "srv6 (the sender names every hop) | ecmp"),
         ("evs: auto", "skip: often", 4, "transport.skip", "literal"),
         ("evs: auto", "probe_interval: 5", 4, "transport.probe_interval", "a time with a unit"),
         ("p2-t0-0:p2-t1-1", "p9-t0-0:p9-t1-1", 5, "capture.0", "a name that exists"),
