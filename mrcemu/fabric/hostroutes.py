@@ -20,11 +20,9 @@ from mrcemu.topology.addressing import HOSTS_NETWORK, host_address, host_network
 from mrcemu.topology.model import SwitchId, Tier, Topology
 
 # Host addresses are routed, so an error about a packet would reach its sender, who must not hear of it (no MRC NIC
-# would). All types are limited, to one in longer than the credit of an unknown peer lasts (60 s): none ever leaves.
-NO_ICMP_SYSCTLS = (
-    ("net/ipv6/icmp/ratemask", "0-127"),
-    ("net/ipv6/icmp/ratelimit", "2147483647"),
-)
+# would). Errors are limited to one in longer than the credit of an unknown peer lasts (60 s), so none leaves. "Packet
+# too big" alone is exempt (net/ipv6/icmp/ratemask), but the MTU is the same everywhere.
+NO_ICMP_SYSCTLS = (("net/ipv6/icmp/ratelimit", "2147483647"),)
 
 
 def hash_sysctls(switch: SwitchId) -> tuple[Sysctl, ...]:

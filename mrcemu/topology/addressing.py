@@ -71,9 +71,12 @@ def host_address(host: int) -> IPv6Address:
 
 def host_networks(topology: Topology, t0: int) -> tuple[IPv6Network, ...]:
     """The fewest prefixes that hold exactly the addresses of the hosts on T0 number `t0`."""
-    first = t0 * topology.hosts_per_t0
-    last = first + topology.hosts_per_t0 - 1
-    return tuple(summarize_address_range(host_address(first), host_address(last)))
+    return _networks(t0 * topology.hosts_per_t0, topology.hosts_per_t0)
+
+
+@cache
+def _networks(first: int, count: int) -> tuple[IPv6Network, ...]:
+    return tuple(summarize_address_range(host_address(first), host_address(first + count - 1)))
 
 
 @dataclass(frozen=True, slots=True)
