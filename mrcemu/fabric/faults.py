@@ -100,8 +100,9 @@ class FaultPlane:
             return False
         try:
             self._nodes.run(spec.node, self._plan.port_tables(spec.port.name), restore=True)
-        except UnfitEnvironmentError:
-            if self._is_up(spec):
+        except UnfitEnvironmentError as error:
+            # "Network is down": it fell meanwhile. If it is up again already, an event that says so is on its way.
+            if error.errno != errno.ENETDOWN and self._is_up(spec):
                 raise
             return False
         # Up although we hold it down: someone raised it by hand, and what the kernel does is the truth.

@@ -167,6 +167,15 @@ def test_deny_goes_to_the_hosts_named_or_to_all_that_run():
     assert all(not entries for entries in group.lists.values())
 
 
+def test_an_ev_of_ecmp_mode_can_be_denied_and_a_mask_still_means_the_others_first():
+    group = Group([0])
+    denied = call(paths_over(group).deny, mask=0xFFFF_FFFF, value=0xC010)
+    assert denied["evs"] == [0xC010]
+    assert all(ev < 0xC000 for ev in call(paths_over(group).deny, mask=0xF, value=1)["evs"])
+    with pytest.raises(UsageError, match="no path"):
+        call(paths_over(group).deny, mask=0xFFFF_FFFF, value=0xC01F)  # no such plane
+
+
 def test_nothing_to_deny_on_and_nothing_to_allow_are_errors():
     with pytest.raises(UsageError, match="name the hosts"):
         call(paths_over(Group()).deny, mask=0xF, value=1)
