@@ -2,7 +2,7 @@
 
     sudo .venv/bin/python bench/fabric_build.py [--planes 8] [--repeat 3]
 
-Both sides run in this process, one after the other, on a fabric of two planes unless more are asked for: stock Mininet
+Both sides run in this process, one after the other, on a fabric of eight planes unless told otherwise: stock Mininet
 takes its time. The reference uses Mininet's own node and link classes, one shell a node and one command a setting, as
 its users do; afterwards routes, neighbours, queues and classes of both are read back by the same code and must be
 equal, or the comparison is void. Then `mrcemu up eight-plane` and `down`, as a user waits for them, against the same
@@ -225,7 +225,7 @@ def main() -> None:
     """Measure and print one JSON document."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--repeat", type=int, default=3, metavar="N", help="builds of ours; the median counts")
-    parser.add_argument("--planes", type=int, default=2, metavar="N", help="planes of the compared fabric")
+    parser.add_argument("--planes", type=int, default=8, metavar="N", help="planes of the compared fabric")
     options = parser.parse_args()
     topology = replace(EIGHT_PLANES, name="compared", planes=options.planes)
     ours, our_state, planned = measure_ours(topology, options.repeat)
