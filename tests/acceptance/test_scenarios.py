@@ -54,7 +54,7 @@ def test_a_bundled_scenario_meets_its_expectations(scenario, tmp_path):
 
 
 PAPER = ("fig04-start-with-dead-links", "fig09b-four-ports-down", "fig09c-links-one-by-one",
-         "fig09d-eight-links-at-once", "fig10-t0-down", "fig11-t1-down-up")  # fmt: skip
+         "fig09d-eight-links-at-once", "fig10-t0-down", "fig11-t1-down-up", "sec521-bandwidth-and-latency")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PAPER)
