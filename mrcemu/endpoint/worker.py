@@ -32,9 +32,11 @@ from mrcemu.protocol.events import Event, EvProbed
 from mrcemu.protocol.qp import QpSetup
 from mrcemu.rng import Rng
 from mrcemu.topology.addressing import destination_bytes, host_address, plane_of_ev
-from mrcemu.topology.ecmp import path_of_ev, paths_between
+from mrcemu.topology.ecmp import path_of_ev
 from mrcemu.topology.loader import topology_from_dict
 from mrcemu.topology.model import Topology
+from mrcemu.topology.selection import select_evs
+from mrcemu.topology.timing import CROSS_T1_HOPS
 
 PR_SET_TIMERSLACK = 29
 PR_SET_PDEATHSIG = 1
@@ -54,7 +56,8 @@ class Worker:
         self._jobs: dict[int, HostJobs] = {}
         self._waiting_probes: dict[tuple[int, int], int] = {}
         self._topology: Topology
-        self._config: TransportConfig
+        self._config: TransportConfig  # of the longest paths; each QP has its own
+        self._settings: Request = {}
         self._tap: control.EventTap
         self.clock: RunClock
         self.loop: EndpointLoop
@@ -84,7 +87,8 @@ class Worker:
     def _open(self, request: Request) -> Request:
         """Set the clock, the fabric and the hosts of this process."""
         self._topology = topology_from_dict(request["topology"])
-        self._config = replace(for_topology(self._topology), **request.get("config", {}))
+        self._settings = request.get("config", {})
+        self._config = replace(for_topology(self._topology), **self._settings)
         self.clock = RunClock(request["epoch_ns"])
         self.loop = EndpointLoop(self.clock)
         self.loop.watch(self._channel.fileno(), self.on_readable)
@@ -120,32 +124,23 @@ class Worker:
 
     def _create_qp(self, request: Request) -> Request:
         host, peer = request["host"], request["peer"]
-        config, wanted = self._config, request.get("evs")
-        if wanted is not None:
-            paths = tuple(path_of_ev(self._topology, host, peer, ev) for ev in wanted)
-        else:
-            forwarding = request.get("config", {}).get("forwarding", config.forwarding)
-            paths = paths_between(self._topology, host, peer, forwarding)
-        if self._topology.is_t0_local(host, peer):
-            local = for_topology(self._topology, hops=2)
-            config = replace(
-                config,
-                base_rtt_ns=local.base_rtt_ns,
-                plane_bdp_bytes=local.plane_bdp_bytes,
-                max_guard_ns=local.max_guard_ns,
-                timeout_code=local.timeout_code,
-            )
+        hops = 2 if self._topology.is_t0_local(host, peer) else CROSS_T1_HOPS
+        settings = {**self._settings, **request.get("config", {})}
+        config = replace(for_topology(self._topology, hops), **settings)
+        evs = request.get("evs") or select_evs(self._topology, host, peer, None, config.forwarding)
+        paths = tuple(path_of_ev(self._topology, host, peer, ev) for ev in evs)
         qpn = request["qpn"]
         self._hosts[host].nic.create_qp(
             QpSetup(
                 qpn,
                 qpn,
                 host_address(peer).packed,
-                paths[:256],
-                replace(config, **request.get("config", {})),
+                paths,
+                config,
                 request.get("psn", 0),
                 request.get("psn", 0),
-            )
+            ),
+            self.clock.now_ns(),
         )
         return {"qpn": qpn, "paths": len(paths)}
 

@@ -28,11 +28,11 @@ from mrcemu.keeper.keeper import Keeper
 from mrcemu.keeper.places import host_place
 from mrcemu.protocol.config import TransportConfig, for_topology
 from mrcemu.runner.interrupts import Interrupts
-from mrcemu.runner.paths import select_evs
 from mrcemu.runner.scenario import Scenario
 from mrcemu.runner.timeline import FaultAction
 from mrcemu.runner.workloads import WRITE_LAT, WorkloadSpec
 from mrcemu.topology.model import Topology
+from mrcemu.topology.selection import select_evs
 
 NS = 10**9
 BIN_NS = 10_000_000  # the run's zero lies on a bin of the endpoints' clock

@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
-from mrcemu.runner.paths import select_evs
 from mrcemu.topology import timing
 from mrcemu.topology.addressing import MAX_INDEX, MAX_PLANES, all_paths, ev_of, host_address, plane_of_ev
 from mrcemu.topology.ecmp import ECMP, SRV6, hashed_ev, hashed_paths, is_hashed, path_of_ev, paths_between, possible_evs
 from mrcemu.topology.model import Topology
+from mrcemu.topology.selection import select_evs
 
 RATE = 25_000_000
 EIGHT = Topology("eight", 8, 4, 4, 4, RATE, RATE, 4000, 4096)
