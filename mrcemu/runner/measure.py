@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from statistics import median
 from typing import Any
 
 from mrcemu.runner.engine import BIN_NS, Connection, RunRecord
@@ -35,7 +36,7 @@ def measurements_of(record: RunRecord) -> Measurements:
         workloads={spec.id: _workload(record, spec.id, count) for spec in scenario.workload} if measured else {},
         plane_bits=_plane_bits(record, qpns, count),
         base_rtt_computed_ns=timing.base_rtt_ns(scenario.topology, 2 if local else timing.CROSS_T1_HOPS),
-        base_rtt_measured_ns=_lower_quartile(record.calibration_rtts_ns),
+        base_rtt_measured_ns=int(median(record.calibration_rtts_ns)) if record.calibration_rtts_ns else None,
         lost=series["lost"],
         trimmed=series["trimmed"],
         # Nothing in this version's fabric marks; a mark from anywhere has no time and is not made into a series.
@@ -49,11 +50,6 @@ def measurements_of(record: RunRecord) -> Measurements:
         fidelity=fidelity_rows(record),
         interrupted=record.interrupted,
     )
-
-
-def _lower_quartile(rtts_ns: Sequence[int]) -> int | None:
-    """The unloaded RTT among samples of an idle fabric: a late machine only ever adds, so the middle is not it."""
-    return sorted(rtts_ns)[len(rtts_ns) // 4] if rtts_ns else None
 
 
 def _qp_name(connection: Connection) -> str:
